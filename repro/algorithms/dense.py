@@ -1,0 +1,25 @@
+"""Dense S-SGD: the baseline. Every gradient entry crosses the network in a ring all-reduce."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from repro.collective import Collective
+
+
+class Algorithm:
+    density = 1.0
+
+    def __init__(self, parameters: int, selector: str = "exact"):
+        pass
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        return collective.all_reduce(gradient).div_(collective.size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass

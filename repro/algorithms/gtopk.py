@@ -1,0 +1,82 @@
+"""gTop-k S-SGD (Shi et al., ICDCS 2019): merge two ranks' k largest at a time, so k entries survive in log2 P rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.collective import Collective, distances
+from repro.schedule import entries
+from repro.sparse import Sparse, merge_with_rest, pack, select, to_dense, unpack
+
+
+class Algorithm:
+    """`route`: `tree` to rank 0 and broadcast, as in the paper, or `butterfly`, half its critical path.
+
+    `residual`: `paper` puts a rank's entries back if they are not among the final k, and loses what a merge dropped
+    of the others; `exact` returns what each merge drops to exactly one rank, so that no mass is ever lost.
+    """
+
+    density = 0.001
+
+    def __init__(self, parameters: int, selector: str = "exact", route: str = "tree", residual: str = "paper"):
+        self.residual = torch.zeros(parameters)
+        self.reduce = {"tree": self.tree, "butterfly": self.butterfly}[route]
+        self.exact = {"paper": False, "exact": True}[residual]
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        k = entries(self.density, gradient.numel())
+        self.residual += gradient
+        local = select(self.residual, k)
+        self.residual[local.index] = 0
+        total = self.reduce(local, k, collective)
+        if not self.exact:
+            out = ~torch.isin(local.index, total.index)
+            self.residual[local.index[out]] = local.value[out]
+        return to_dense(total, out=gradient).div_(collective.size)
+
+    def tree(self, mine: Sparse, k: int, collective: Collective) -> Sparse:
+        """Alg. 3: a binomial tree of merges to rank 0, then a broadcast: 2 ceil(log2 P) rounds of k pairs."""
+        rank = collective.rank
+        for distance in distances(collective.size):
+            if rank % (2 * distance) == distance:
+                collective.send(pack(mine, k), rank - distance)
+                break
+            if rank + distance < collective.size:
+                mine = self.merge(mine, collective.recv(pack(mine, k), rank + distance), k)
+        return unpack(collective.broadcast(pack(mine, k)), mine.value.dtype)
+
+    def butterfly(self, mine: Sparse, k: int, collective: Collective) -> Sparse:
+        """Partners at distance 1, 2, 4, ... swap and merge alike: all ranks end with the result after log2 P rounds.
+
+        Ranks beyond the largest power of two fold into the first ones before, and hear the result after.
+        """
+        rank, size = collective.rank, collective.size
+        core = 1 << (size.bit_length() - 1)
+        if rank >= core:
+            collective.send(pack(mine, k), rank - core)
+            return unpack(collective.recv(pack(mine, k), rank - core), mine.value.dtype)
+        if rank + core < size:
+            mine = self.merge(mine, collective.recv(pack(mine, k), rank + core), k)
+        for distance in distances(core):
+            theirs = collective.exchange(pack(mine, k), rank ^ distance)
+            mine = self.merge(mine, theirs, k, rank, sharers=2 * distance)
+        if rank + core < size:
+            collective.send(pack(mine, k), rank + core)
+        return mine
+
+    def merge(self, mine: Sparse, wire: Tensor, k: int, rank: int = 0, sharers: int = 1) -> Sparse:
+        """Merge what came over the wire; of the rest, this rank keeps the share that no other of the `sharers` keeps."""
+        total, rest = merge_with_rest(mine, unpack(wire, mine.value.dtype), k)
+        if self.exact:
+            share = rest.index % sharers == rank % sharers
+            self.residual[rest.index[share]] += rest.value[share]
+        return total
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self.residual}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.residual.copy_(state["residual"])

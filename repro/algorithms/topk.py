@@ -1,0 +1,34 @@
+"""Top-k S-SGD (Lin et al., ICLR 2018; the gTop-k paper's Alg. 1): all-gather every rank's k largest, and sum them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.collective import Collective
+from repro.schedule import entries
+from repro.sparse import pack, select, sum_dense, unpack
+
+
+class Algorithm:
+    density = 0.001
+
+    def __init__(self, parameters: int, selector: str = "exact"):
+        self.residual = torch.zeros(parameters)
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        k = entries(self.density, gradient.numel())
+        self.residual += gradient
+        local = select(self.residual, k)
+        self.residual[local.index] = 0
+        gathered = collective.all_gather(pack(local, k))
+        parts = [unpack(row, gradient.dtype) for row in gathered]
+        return sum_dense(parts, out=gradient).div_(collective.size)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self.residual}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.residual.copy_(state["residual"])

@@ -1,0 +1,138 @@
+"""Collective: what an algorithm may say to the other ranks. It counts every byte at the call that sends it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from repro.network import Round, Traffic
+
+
+class Transport(Protocol):
+    """Moves tensors between ranks: `repro.transport` has gloo, NCCL and plain memory."""
+
+    rank: int
+    size: int
+
+    def send(self, x: Tensor, peer: int) -> None: ...
+
+    def recv(self, into: Tensor, peer: int) -> None: ...
+
+    def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None: ...
+
+    def all_reduce(self, x: Tensor) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class CollectiveError(RuntimeError):
+    """A collective failed on this rank: the message names the rank, the operation and the peer it waited for."""
+
+
+class Collective:
+    """The ranks' conversation over one transport.
+
+    `traffic` counts what this rank sent and received, round by round, so an algorithm cannot misreport;
+    `seconds` is the time spent inside (waiting for slower ranks included).
+    """
+
+    def __init__(self, transport: Transport):
+        self.transport = transport
+        self.rank, self.size = transport.rank, transport.size
+        self.traffic = Traffic()
+        self.seconds = 0.0
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """Sum `x` over all ranks, in place: a ring, reduce-scatter then all-gather, of 2(P-1) rounds of |x|/P."""
+        if self.size > 1:
+            with self._span("all_reduce", "all"):
+                self.transport.all_reduce(x)
+            chunk = -(-x.numel() // self.size) * x.element_size()
+            right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+            self.traffic.add(Round(right, chunk, left, chunk, repeat=2 * (self.size - 1)))
+        return x
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        """All ranks' `x`, stacked: [P, *x.shape]. Bruck et al., 1997: ceil(log2 P) rounds, (P-1)|x| sent, for any P."""
+        blocks = x.new_empty((self.size, *x.shape))  # block i is that of rank (rank + i) mod P until the last line
+        blocks[0] = x
+        have = 1
+        while have < self.size:
+            count = min(have, self.size - have)
+            to, source = (self.rank - have) % self.size, (self.rank + have) % self.size
+            self._transfer("all_gather", blocks[:count], to, blocks[have : have + count], source)
+            have += count
+        return blocks.roll(self.rank, 0)
+
+    def exchange(self, x: Tensor, peer: int) -> Tensor:
+        """Send `x` to `peer` while receiving its tensor of the same shape and dtype: one full-duplex round."""
+        received = torch.empty_like(x)
+        self._transfer("exchange", x, peer, received, peer)
+        return received
+
+    def send(self, x: Tensor, peer: int) -> None:
+        with self._span("send", peer):
+            self.transport.send(x, peer)
+        self.traffic.add(Round(peer, x.nbytes, None, 0))
+
+    def recv(self, like: Tensor, peer: int) -> Tensor:
+        """Receive a tensor of the shape and dtype of `like` from `peer`."""
+        received = torch.empty_like(like)
+        with self._span("recv", peer):
+            self.transport.recv(received, peer)
+        self.traffic.add(Round(None, 0, peer, received.nbytes))
+        return received
+
+    def broadcast(self, x: Tensor, root: int = 0) -> Tensor:
+        """`root`'s `x` on every rank, by a binomial tree of ceil(log2 P) rounds. `x` fixes shape and dtype."""
+        place = (self.rank - root) % self.size
+        for distance in reversed(list(distances(self.size))):
+            if place % (2 * distance) == distance:
+                x = self.recv(x, (self.rank - distance) % self.size)
+            elif place % (2 * distance) == 0 and place + distance < self.size:
+                self.send(x, (self.rank + distance) % self.size)
+        return x
+
+    def barrier(self) -> None:
+        self.all_reduce(torch.zeros(1))
+
+    def gather_objects(self, item: Any) -> list[Any]:
+        """Every rank's `item`, in rank order. For control only (schedules, errors): it pickles."""
+        payload = torch.frombuffer(bytearray(pickle.dumps(item)), dtype=torch.uint8)
+        sizes = self.all_gather(torch.tensor([payload.numel()]))
+        padded = payload.new_zeros(int(sizes.max()))
+        padded[: payload.numel()] = payload
+        rows = self.all_gather(padded)
+        return [pickle.loads(rows[r, : int(sizes[r])].numpy().tobytes()) for r in range(self.size)]
+
+    def _transfer(self, name: str, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        with self._span(name, to if to == source else f"{to} and {source}"):
+            self.transport.exchange(x, to, into, source)
+        self.traffic.add(Round(to, x.nbytes, source, into.nbytes))
+
+    @contextmanager
+    def _span(self, name: str, peer: int | str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            waited = time.perf_counter() - start
+            reason = str(error).strip().splitlines()[0]
+            text = f"rank {self.rank} failed in {name} with rank {peer} after {waited:.1f} s: {reason}"
+            raise CollectiveError(text) from error
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+def distances(size: int) -> Iterator[int]:
+    """1, 2, 4, ... below `size`: the ceil(log2 P) rounds of trees and butterflies."""
+    distance = 1
+    while distance < size:
+        yield distance
+        distance *= 2

@@ -1,0 +1,131 @@
+"""The wires under a Collective: a torch.distributed process group, or plain memory between threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class GroupTransport:
+    """One rank's end of a torch.distributed process group of its own, so that ranks may be threads or processes.
+
+    Gloo moves CPU memory: a CUDA tensor goes through pinned CPU buffers. NCCL needs a GPU for every rank.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None):
+        self.group, self.rank, self.size = group, group.rank(), group.size()
+        self.device = device or torch.device("cpu")  # where the wire's buffers live
+
+    def send(self, x: Tensor, peer: int) -> None:
+        self.group.send([self._wire(x)], peer, 0).wait()
+
+    def recv(self, into: Tensor, peer: int) -> None:
+        buffer = self._wire(into, copy=False)
+        self.group.recv([buffer], peer, 0).wait()
+        self._unwire(buffer, into)
+
+    def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        outgoing, buffer = self._wire(x), self._wire(into, copy=False)
+        if self.device.type == "cuda":  # NCCL runs both directions at once only as one group of calls
+            self.group._start_coalescing(self.device)
+            self.group.recv([buffer], source, 0)
+            self.group.send([outgoing], to, 0)
+            self.group._end_coalescing(self.device).wait()
+        else:
+            works = [self.group.recv([buffer], source, 0), self.group.send([outgoing], to, 0)]
+            for work in works:
+                work.wait()
+        self._unwire(buffer, into)
+
+    def all_reduce(self, x: Tensor) -> None:
+        buffer = self._wire(x)
+        self.group.allreduce([buffer]).wait()
+        self._unwire(buffer, x)
+
+    def close(self) -> None:
+        """Drop the connections: ranks still waiting for this one fail at once instead of at their timeout."""
+        self.group.abort()
+
+    def _wire(self, x: Tensor, copy: bool = True) -> Tensor:
+        if x.device.type == self.device.type:
+            return x if x.is_contiguous() else x.contiguous()
+        if self.device.type == "cuda":
+            return x.to(self.device)
+        buffer = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        return buffer.copy_(x) if copy else buffer
+
+    @staticmethod
+    def _unwire(buffer: Tensor, x: Tensor) -> None:
+        if buffer.data_ptr() != x.data_ptr():
+            x.copy_(buffer)
+
+
+def gloo(store: dist.Store, rank: int, size: int, timeout_s: float) -> GroupTransport:
+    """Join `size` ranks over gloo. Every rank calls this with the same `store`; none may be missing."""
+    return GroupTransport(dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s)))
+
+
+def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torch.device) -> GroupTransport:
+    """The same over NCCL, one GPU (`device`) a rank."""
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=timeout_s)
+    torch.cuda.set_device(device)
+    return GroupTransport(dist.ProcessGroupNCCL(store, rank, size, options), device)
+
+
+class MemoryTransport:
+    """Ranks as threads that hand tensors over in memory: real message schedules without torch.distributed."""
+
+    def __init__(self, rank: int, wires: Wires):
+        self.rank, self.size, self.wires = rank, wires.size, wires
+
+    def send(self, x: Tensor, peer: int) -> None:
+        self.wires.box(self.rank, peer).put(x.clone())
+
+    def recv(self, into: Tensor, peer: int) -> None:
+        into.copy_(self.wires.take(peer, self.rank))
+
+    def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        self.send(x, to)
+        self.recv(into, source)
+
+    def all_reduce(self, x: Tensor) -> None:
+        """Summed on rank 0 in rank order, so the bits do not depend on which thread runs first."""
+        if self.rank:
+            self.send(x, 0)
+            self.recv(x, 0)
+            return
+        for peer in range(1, self.size):
+            x += self.wires.take(peer, 0)
+        for peer in range(1, self.size):
+            self.send(x, peer)
+
+    def close(self) -> None:
+        self.wires.closed.set()
+
+
+class Wires:
+    """The mailboxes that the `MemoryTransport`s of one run share, one a pair of ranks, made when first used."""
+
+    def __init__(self, size: int, timeout_s: float = 60.0):
+        self.size, self.timeout_s, self.closed = size, timeout_s, threading.Event()
+        self._boxes: dict[tuple[int, int], queue.SimpleQueue[Tensor]] = {}
+        self._lock = threading.Lock()
+
+    def box(self, source: int, to: int) -> queue.SimpleQueue[Tensor]:
+        with self._lock:
+            return self._boxes.setdefault((source, to), queue.SimpleQueue())
+
+    def take(self, source: int, to: int) -> Tensor:
+        waited = 0.0
+        while not self.closed.is_set() and waited < self.timeout_s:
+            try:
+                return self.box(source, to).get(timeout=0.5)
+            except queue.Empty:
+                waited += 0.5
+        raise RuntimeError(f"no message from rank {source} to rank {to}: a rank failed or waited too long")
