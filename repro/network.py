@@ -1,8 +1,8 @@
 """Cost model: seconds that counted traffic takes on alpha-beta links, and the paper's closed forms beside it.
 
-A message of n bytes takes alpha + beta * n seconds; a node sends and receives at once (full duplex). The closed
-forms are those of the gTop-k paper (`cost_formulas` among the paper's numbers). `seconds` replays what a
-`Collective` recorded, so it also answers for any P, uneven rounds and a slow link; the two agree to rounding
+A message of n bytes takes alpha + beta * n seconds; a node sends and receives at once (full duplex). The
+closed forms are those of the gTop-k paper (`cost_formulas` among the paper's numbers). `seconds` replays what
+a `Collective` recorded, so it also answers for any P, uneven rounds and a slow link; the two agree to rounding
 wherever a closed form exists.
 """
 
@@ -59,8 +59,8 @@ class Traffic:
 def ring(rank: int, size: int, elements: int, itemsize: int) -> Round:
     """The rounds of one rank in a ring all-reduce of `elements`: reduce-scatter, then all-gather.
 
-    Chunks differ by one element where P does not divide `elements`. Every round counts the longest, which sets
-    the pace: the same on all ranks, and less than 2 P elements per rank more than what crosses.
+    Chunks differ by one element where P does not divide `elements`. Every round counts the longest, which
+    sets the pace: the same on all ranks, and less than 2 P elements per rank more than what crosses.
     """
     chunk = -(-elements // size) * itemsize
     return Round((rank + 1) % size, chunk, (rank - 1) % size, chunk, repeat=2 * (size - 1))
@@ -109,8 +109,8 @@ def seconds(
 ) -> float:
     """Seconds from a common start until the last rank has done its rounds, `schedule[rank]`.
 
-    `slow` overrides single links: the key `(i, j)` is the direction from i to j, the key `i` all links of node i
-    (of two such nodes the slower counts). Raises ValueError where a message lacks its other end.
+    `slow` overrides single links: the key `(i, j)` is the direction from i to j, the key `i` all links of
+    node i (of two such nodes the slower counts). Raises ValueError where a message lacks its other end.
     """
     return max(finish(schedule, alpha_s, beta_s_per_byte, slow), default=0.0)
 
@@ -123,9 +123,9 @@ def finish(
 ) -> list[float]:
     """When each rank is done, in seconds.
 
-    The n-th message from i to j is what j receives n-th from i. It starts when both have come to that round, and
-    a round ends for a rank when both its messages have. So every end is a maximum of sums, and the order in which
-    ranks are visited does not matter.
+    The n-th message from i to j is what j receives n-th from i. It starts when both have come to that round,
+    and a round ends for a rank when both its messages have. So every end is a maximum of sums, and the order in
+    which ranks are visited does not matter.
     """
     return _Replay(schedule, Link(alpha_s, beta_s_per_byte), slow or {}).run()
 
@@ -212,8 +212,8 @@ class _Replay:
     def _repeat(self, group: list[int]) -> list[int]:
         """All repeats at once: one vector operation over the ranks for each.
 
-        The map from one round's times to the next is linear in the max-plus algebra: once all clocks advance by
-        the same amount they do so for ever, and where all links are alike that is after the first round.
+        The map from one round's times to the next is linear in the max-plus algebra: once all clocks advance
+        by the same amount they do so for ever, and where all links are alike that is after the first round.
         """
         rounds = [self.waiting.pop(rank) for rank in group]
         place = {rank: position for position, rank in enumerate(group)}
