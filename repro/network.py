@@ -2,7 +2,7 @@
 
 A message of n bytes takes alpha + beta * n seconds; a node sends and receives at once (full duplex). The
 closed forms are those of the gTop-k paper (`cost_formulas` among the paper's numbers). `seconds` replays what
-a `Collective` recorded, so it also answers for any P, uneven rounds and a slow link; the two agree to rounding
+a `Collective` recorded, so it also answers for any P, uneven rounds and a slow link; both agree to rounding
 wherever a closed form exists.
 """
 
@@ -124,8 +124,8 @@ def finish(
     """When each rank is done, in seconds.
 
     The n-th message from i to j is what j receives n-th from i. It starts when both have come to that round,
-    and a round ends for a rank when both its messages have. So every end is a maximum of sums, and the order in
-    which ranks are visited does not matter.
+    and a round ends for a rank when both its messages have. So every end is a maximum of sums, and the order
+    in which ranks are visited does not matter.
     """
     return _Replay(schedule, Link(alpha_s, beta_s_per_byte), slow or {}).run()
 
