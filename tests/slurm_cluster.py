@@ -1,7 +1,7 @@
 """A private SLURM on this machine: munged, slurmctld and four slurmd, all of it under one folder.
 
-Debian's slurm-wlm allows several `slurmd -N` on one host. Nothing of the system is touched: own key, own ports, own
-state, and every daemon is stopped by the pid that was started here. Used by tests/test_slurm.py and launchers/proof.py.
+Debian's slurm-wlm allows several `slurmd -N` on one host. Nothing of the system is touched: own key, own ports,
+own state, and every daemon is stopped by the pid that was started here.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 
-# cred_expire is also how long a requeued job waits before it starts again; its default of 120 s is for real clusters.
-# NodeAddr differs per node, so "the first host" of a job resolves only where it is meant to.
+# cred_expire is also how long a requeued job waits before it starts again (default 120 s).
 CONF = """\
 ClusterName=repro
 SlurmctldHost={host}(127.0.0.1)
@@ -104,13 +103,13 @@ def started(folder: Path, nodes: int = 4, cpus: int = 4) -> Iterator[Cluster]:
     """Start a SLURM of `nodes` nodes with `cpus` CPUs each under `folder` (short path: it holds a socket)."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
-    ports = _free_ports(1 + nodes)
+    host, ports = socket.gethostname(), _free_ports(1 + nodes)
     lines = [
-        f"NodeName=n{i} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[i]} CPUs={cpus} State=UNKNOWN"
+        f"NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[i]} CPUs={cpus} State=UNKNOWN"
         for i in range(1, nodes + 1)
     ]
     conf = folder / "slurm.conf"
-    conf.write_text(CONF.format(host=socket.gethostname(), folder=folder, ports=ports, nodes="\n".join(lines)))
+    conf.write_text(CONF.format(host=host, folder=folder, ports=ports, nodes="\n".join(lines)))
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
     env = inherited | {"SLURM_CONF": str(conf)}
     cluster = Cluster(folder, env, [])
@@ -138,8 +137,8 @@ def _start_munge(cluster: Cluster) -> None:
 def _start(cluster: Cluster, program: str, *arguments: str) -> None:
     path = _which(program)
     with open(cluster.folder / f"{program}.out", "ab") as out:
-        daemon = subprocess.Popen([str(path), *arguments], env=cluster.env, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
-                                  start_new_session=True)
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+        daemon = subprocess.Popen([str(path), *arguments], env=cluster.env, start_new_session=True, **streams)
     cluster.daemons.append(daemon)
 
 

@@ -1,0 +1,159 @@
+"""Which rank this process is under srun or torchrun, and the store where the ranks of one start meet."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from repro.config import ConfigError, RunError
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+FIRST_PORT, PORTS = 15_000, 15_000  # below 32768, where Linux takes the ports of outgoing connections from
+TRIES = 16  # ports of one job's sequence
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank's place in a start by `launcher`. `local_rank` counts within its machine and picks the GPU."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int
+    host: str  # of rank 0
+    ports: tuple[int, ...]  # srun: the ports rank 0 tries in turn
+    token: str = ""  # srun: names this start, so that two jobs on one machine never mix
+
+
+def discover(env: Mapping[str, str]) -> Place | None:
+    """This process's place if torchrun or srun started it, else None.
+
+    A step of one task is None: an interactive job's shell is one, and ranks may be started from there.
+    """
+    if "RANK" in env and "WORLD_SIZE" in env:
+        rank, size, local = (_integer(env, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        port = _integer(env, "MASTER_PORT")
+        return Place("torchrun", rank, size, local, env.get("MASTER_ADDR", ""), (port,))
+    # sbatch sets SLURM_PROCID and SLURM_NTASKS in its script too; only srun adds SLURM_STEP_*.
+    if "SLURM_STEP_NUM_TASKS" in env and env["SLURM_STEP_NUM_TASKS"] != "1":
+        rank, size, local = (_integer(env, f"SLURM_{key}") for key in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
+        job, step = _integer(env, "SLURM_JOB_ID"), _integer(env, "SLURM_STEP_ID")
+        token = f"{env.get('SLURM_CLUSTER_NAME', '')}/{job}.{step}.{env.get('SLURM_RESTART_COUNT', '0')}"
+        return Place("srun", rank, size, local, master_host(env), ports(job, step), token)
+    return None
+
+
+def first_host(nodelist: str) -> str:
+    """First name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
+    first = re.split(r",(?![^\[]*\])", nodelist, maxsplit=1)[0]
+    return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", first)
+
+
+def master_host(env: Mapping[str, str]) -> str:
+    """The step's first host, where rank 0 is.
+
+    Where its name does not resolve: the address srun started from, in a batch job the same machine.
+    """
+    host = first_host(env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST", ""))
+    with suppress(OSError):
+        socket.getaddrinfo(host, None)
+        return host
+    return env.get("SLURM_LAUNCH_NODE_IPADDR", host)
+
+
+def ports(job: int, step: int) -> tuple[int, ...]:
+    """The ports a job step tries in turn. Neighbouring jobs (the tasks of an array) begin at different ones."""
+    start = 31 * job + step
+    return tuple(FIRST_PORT + (start + 997 * i) % PORTS for i in range(TRIES))
+
+
+def join(place: Place, timeout_s: float) -> dist.Store:
+    """The store of this start, once this rank is connected to it. Waits at most `timeout_s` for rank 0."""
+    import torch.distributed as dist
+
+    wait = timedelta(seconds=timeout_s)
+    if place.launcher == "torchrun":
+        return next(dist.rendezvous("env://", timeout=wait))[0]
+    if place.rank == 0:
+        listener = _listen(0)  # any free port; the door tells it to the others
+        port = listener.getsockname()[1]
+        store = dist.TCPStore(place.host, port, None, True, wait, False, master_listen_fd=listener.detach())
+        open_door(place, port, timeout_s)
+        return store
+    return dist.TCPStore(place.host, knock(place, timeout_s), None, False, wait, False)
+
+
+def open_door(place: Place, store_port: int, timeout_s: float) -> int:
+    """On rank 0: answer the other ranks' knocks with `store_port`. Returns the port of the door.
+
+    The door stands on the first free port of the sequence, so a taken one costs nothing, and is a thread of
+    its own. It closes when every rank has come, or after `timeout_s`.
+    """
+    for port in place.ports:
+        try:
+            door = _listen(port)
+        except OSError:
+            continue
+        arguments = (door, place, store_port, timeout_s)
+        threading.Thread(target=_answer, args=arguments, name="door", daemon=True).start()
+        return port
+    taken = ", ".join(map(str, place.ports))
+    raise RunError(f"none of the ports {taken} is free on {place.host}: submit the job again")
+
+
+def knock(place: Place, timeout_s: float) -> int:
+    """On another rank: the port of the store, once rank 0 of this very start answers on one of the ports."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        for port in place.ports:
+            with suppress(OSError, ValueError):  # nobody there, or somebody who speaks of other things
+                with socket.create_connection((place.host, port), timeout=2) as wire:
+                    wire.sendall(f"{place.token} {place.rank}\n".encode())
+                    token, answer = wire.makefile().readline(200).rsplit(maxsplit=1)
+                if token == place.token:
+                    return int(answer)
+        time.sleep(0.2)
+    raise RunError(
+        f"rank {place.rank} did not find rank 0 on {place.host} (ports {', '.join(map(str, place.ports))}) within "
+        f"{timeout_s:g} s: look in the log for rank 0's error, and whether a firewall closes ports between the machines"
+    )
+
+
+def _answer(door: socket.socket, place: Place, store_port: int, timeout_s: float) -> None:
+    missing, end = set(range(1, place.size)), time.monotonic() + timeout_s
+    with door:
+        while missing and time.monotonic() < end:
+            door.settimeout(max(0.1, end - time.monotonic()))
+            # A stranger (another job's rank, a scanner) gets no answer.
+            with suppress(OSError, ValueError), door.accept()[0] as wire:
+                wire.settimeout(2)
+                token, rank = wire.makefile().readline(200).rsplit(maxsplit=1)
+                if token == place.token:
+                    wire.sendall(f"{token} {store_port}\n".encode())
+                    missing.discard(int(rank))
+
+
+def _listen(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+    return socket.create_server(("", port), backlog=1024)
+
+
+def _integer(env: Mapping[str, str], key: str) -> int:
+    try:
+        return int(env[key])
+    except (KeyError, ValueError):
+        what = f"is {env[key]!r}" if key in env else "is not set"
+        raise ConfigError(
+            f"{key} {what}, but other variables say that torchrun or srun started this process; start it with one "
+            "of them, or unset RANK, WORLD_SIZE and SLURM_*"
+        ) from None

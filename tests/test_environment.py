@@ -1,0 +1,121 @@
+"""Which rank a process is under srun and torchrun, and how the ranks of one start find each other."""
+
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from repro.config import ConfigError, RunError
+from repro.environment import FIRST_PORT, PORTS, Place, discover, first_host, join, knock, ports
+
+# What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
+SRUN = {
+    "SLURM_CLUSTER_NAME": "c",
+    "SLURM_JOB_ID": "77",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "2",
+    "SLURM_NTASKS": "6",
+    "SLURM_STEP_NUM_TASKS": "6",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
+}
+
+
+def test_srun_place():
+    place = discover(SRUN)
+    assert place == Place("srun", 5, 6, 2, "127.0.0.1", ports(77, 0), "c/77.0.0")
+    assert discover(SRUN | {"SLURM_RESTART_COUNT": "1"}).token != place.token
+
+
+def test_batch_script_and_one_task_steps_are_no_environment():
+    batch = {key: value for key, value in SRUN.items() if not key.startswith("SLURM_STEP")}
+    assert discover({}) is None
+    assert discover(batch) is None
+    assert discover(SRUN | {"SLURM_STEP_NUM_TASKS": "1"}) is None
+
+
+def test_torchrun_place():
+    env = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+    assert discover(SRUN | env) == Place("torchrun", 3, 4, 1, "h", (29500,))
+    with pytest.raises(ConfigError, match="LOCAL_RANK is not set.*torchrun"):
+        discover({"RANK": "3", "WORLD_SIZE": "4"})
+    with pytest.raises(ConfigError, match="WORLD_SIZE is 'many'"):
+        discover(env | {"WORLD_SIZE": "many"})
+
+
+@pytest.mark.parametrize(
+    "nodelist, first",
+    [
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("n[1-4]", "n1"),
+        ("gpu[003-4,7],m1", "gpu003"),
+        ("gpu[7,9],m1", "gpu7"),
+        ("r[1-2]c[03-04]", "r1c03"),
+        ("a-b[2].x.org,c", "a-b2.x.org"),
+    ],
+)
+def test_first_host(nodelist, first):
+    assert first_host(nodelist) == first
+
+
+def test_ports_stay_in_range_and_neighbouring_jobs_begin_apart():
+    everyone = [ports(job, 0) for job in range(1, 2000)]
+    assert all(FIRST_PORT <= port < FIRST_PORT + PORTS for one in everyone for port in one)
+    assert all(len(set(one)) == len(one) for one in everyone)
+    starts = [one[0] for one in everyone[:400]]
+    assert len(set(starts)) == len(starts)
+
+
+def meet(place: Place, timeout_s: float = 20) -> list:
+    """Join `place.size` ranks at once; returns what each read from the store under a key set by rank 0."""
+    seen: list = [None] * place.size
+
+    def body(rank: int) -> None:
+        store = join(replace(place, rank=rank), timeout_s)
+        if rank == 0:
+            store.set("who", place.token)
+        seen[rank] = (store, store.get("who").decode())
+
+    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(place.size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [who for _, who in seen]
+
+
+def test_jobs_with_the_same_ports_do_not_mix():
+    """Four starts at once on one machine, all with one and the same sequence of ports."""
+    results: dict[str, list] = {}
+    places = [Place("srun", 0, 3, 0, "127.0.0.1", ports(4242, 0), f"c/{job}.0.0") for job in range(4)]
+    threads = [
+        threading.Thread(target=lambda p=place: results.update({p.token: meet(p)})) for place in places
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {place.token: [place.token] * 3 for place in places}
+
+
+def test_a_taken_port_is_passed_over():
+    """The first port belongs to a program that never says a word, the second to one that speaks of other things."""
+    sequence = ports(31337, 1)
+    with socket.create_server(("", sequence[0])), socket.create_server(("", sequence[1])) as chatty:
+
+        def talk() -> None:
+            with chatty.accept()[0] as wire:
+                wire.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        threading.Thread(target=talk, daemon=True).start()
+        place = Place("srun", 0, 2, 0, "127.0.0.1", sequence, "c/31337.1.0")
+        assert meet(place) == [place.token] * 2
+
+
+def test_nobody_there_is_an_error_in_bounded_time():
+    place = Place("srun", 1, 2, 1, "127.0.0.1", ports(999, 9), "c/999.9.0")
+    with pytest.raises(RunError, match="rank 1 did not find rank 0 on 127.0.0.1.*firewall"):
+        knock(place, 0.5)
