@@ -23,15 +23,32 @@ TRIES = 16  # ports of one job's sequence
 
 @dataclass(frozen=True)
 class Place:
-    """One rank's place in a start by `launcher`. `local_rank` counts within its machine and picks the GPU."""
+    """One rank's place among all and among those of its machine, and how it finds them if srun started it."""
 
-    launcher: str
     rank: int
     size: int
     local_rank: int
-    host: str  # of rank 0
-    ports: tuple[int, ...]  # srun: the ports rank 0 tries in turn
-    token: str = ""  # srun: names this start, so that two jobs on one machine never mix
+    local_size: int
+    host: str = ""  # of rank 0
+    ports: tuple[int, ...] = ()  # that rank 0 tries in turn
+    token: str = ""  # names this start, so that two jobs on one machine never mix
+
+    def store(self, timeout_s: float) -> dist.Store:
+        """The store of this start, once this rank is connected; waits at most `timeout_s` for rank 0."""
+        import torch.distributed as dist
+
+        wait = timedelta(seconds=timeout_s)
+        if not self.token:  # torchrun has a store of its own
+            return next(dist.rendezvous("env://", timeout=wait))[0]
+        if self.rank == 0:
+            listener = _listen(0)  # any free port; the door tells it to the others
+            port = listener.getsockname()[1]
+            store = dist.TCPStore(
+                self.host, port, None, True, wait, False, master_listen_fd=listener.detach()
+            )
+            open_door(self, port, timeout_s)
+            return store
+        return dist.TCPStore(self.host, knock(self, timeout_s), None, False, wait, False)
 
 
 def discover(env: Mapping[str, str]) -> Place | None:
@@ -40,15 +57,16 @@ def discover(env: Mapping[str, str]) -> Place | None:
     A step of one task is None: an interactive job's shell is one, and ranks may be started from there.
     """
     if "RANK" in env and "WORLD_SIZE" in env:
-        rank, size, local = (_integer(env, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        port = _integer(env, "MASTER_PORT")
-        return Place("torchrun", rank, size, local, env.get("MASTER_ADDR", ""), (port,))
+        return Place(
+            *(_integer(env, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+        )
     # sbatch sets SLURM_PROCID and SLURM_NTASKS in its script too; only srun adds SLURM_STEP_*.
     if "SLURM_STEP_NUM_TASKS" in env and env["SLURM_STEP_NUM_TASKS"] != "1":
         rank, size, local = (_integer(env, f"SLURM_{key}") for key in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
+        local_size = tasks_per_node(env["SLURM_STEP_TASKS_PER_NODE"])[_integer(env, "SLURM_NODEID")]
         job, step = _integer(env, "SLURM_JOB_ID"), _integer(env, "SLURM_STEP_ID")
         token = f"{env.get('SLURM_CLUSTER_NAME', '')}/{job}.{step}.{env.get('SLURM_RESTART_COUNT', '0')}"
-        return Place("srun", rank, size, local, master_host(env), ports(job, step), token)
+        return Place(rank, size, local, local_size, master_host(env), ports(job, step), token)
     return None
 
 
@@ -56,6 +74,12 @@ def first_host(nodelist: str) -> str:
     """First name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
     first = re.split(r",(?![^\[]*\])", nodelist, maxsplit=1)[0]
     return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", first)
+
+
+def tasks_per_node(counts: str) -> list[int]:
+    """Tasks on each node of a step: "3,2(x2)" -> [3, 2, 2]."""
+    groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", counts)
+    return [int(tasks) for tasks, times in groups for _ in range(int(times or 1))]
 
 
 def master_host(env: Mapping[str, str]) -> str:
@@ -71,25 +95,9 @@ def master_host(env: Mapping[str, str]) -> str:
 
 
 def ports(job: int, step: int) -> tuple[int, ...]:
-    """The ports a job step tries in turn. Neighbouring jobs (the tasks of an array) begin at different ones."""
+    """The ports a job step tries in turn; neighbouring jobs (an array's tasks) begin at different ones."""
     start = 31 * job + step
     return tuple(FIRST_PORT + (start + 997 * i) % PORTS for i in range(TRIES))
-
-
-def join(place: Place, timeout_s: float) -> dist.Store:
-    """The store of this start, once this rank is connected to it. Waits at most `timeout_s` for rank 0."""
-    import torch.distributed as dist
-
-    wait = timedelta(seconds=timeout_s)
-    if place.launcher == "torchrun":
-        return next(dist.rendezvous("env://", timeout=wait))[0]
-    if place.rank == 0:
-        listener = _listen(0)  # any free port; the door tells it to the others
-        port = listener.getsockname()[1]
-        store = dist.TCPStore(place.host, port, None, True, wait, False, master_listen_fd=listener.detach())
-        open_door(place, port, timeout_s)
-        return store
-    return dist.TCPStore(place.host, knock(place, timeout_s), None, False, wait, False)
 
 
 def open_door(place: Place, store_port: int, timeout_s: float) -> int:
@@ -106,7 +114,7 @@ def open_door(place: Place, store_port: int, timeout_s: float) -> int:
         arguments = (door, place, store_port, timeout_s)
         threading.Thread(target=_answer, args=arguments, name="door", daemon=True).start()
         return port
-    taken = ", ".join(map(str, place.ports))
+    taken = _listed(place.ports)
     raise RunError(f"none of the ports {taken} is free on {place.host}: submit the job again")
 
 
@@ -123,8 +131,8 @@ def knock(place: Place, timeout_s: float) -> int:
                     return int(answer)
         time.sleep(0.2)
     raise RunError(
-        f"rank {place.rank} did not find rank 0 on {place.host} (ports {', '.join(map(str, place.ports))}) within "
-        f"{timeout_s:g} s: look in the log for rank 0's error, and whether a firewall closes ports between the machines"
+        f"rank {place.rank} did not find rank 0 on {place.host}, ports {_listed(place.ports)}, within "
+        f"{timeout_s:g} s: look in the log for rank 0's error, and for a firewall between the machines"
     )
 
 
@@ -148,12 +156,16 @@ def _listen(port: int) -> socket.socket:
     return socket.create_server(("", port), backlog=1024)
 
 
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, numbers))
+
+
 def _integer(env: Mapping[str, str], key: str) -> int:
     try:
         return int(env[key])
     except (KeyError, ValueError):
         what = f"is {env[key]!r}" if key in env else "is not set"
         raise ConfigError(
-            f"{key} {what}, but other variables say that torchrun or srun started this process; start it with one "
-            "of them, or unset RANK, WORLD_SIZE and SLURM_*"
+            f"{key} {what}, but other variables say that torchrun or srun started this process; start it with "
+            "one of them, or unset RANK, WORLD_SIZE and SLURM_*"
         ) from None

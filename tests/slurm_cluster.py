@@ -1,7 +1,7 @@
 """A private SLURM on this machine: munged, slurmctld and four slurmd, all of it under one folder.
 
-Debian's slurm-wlm allows several `slurmd -N` on one host. Nothing of the system is touched: own key, own ports,
-own state, and every daemon is stopped by the pid that was started here.
+Debian's slurm-wlm allows several `slurmd -N` on one host. Nothing of the system is touched: own key,
+own ports, own state, and every daemon is stopped by the pid that was started here.
 """
 
 from __future__ import annotations

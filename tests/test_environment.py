@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from repro.config import ConfigError, RunError
-from repro.environment import FIRST_PORT, PORTS, Place, discover, first_host, join, knock, ports
+from repro.environment import FIRST_PORT, PORTS, Place, discover, first_host, knock, ports, tasks_per_node
 
 # What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
 SRUN = {
@@ -19,13 +19,15 @@ SRUN = {
     "SLURM_NTASKS": "6",
     "SLURM_STEP_NUM_TASKS": "6",
     "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_TASKS_PER_NODE": "3(x2)",
     "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
 }
 
 
 def test_srun_place():
     place = discover(SRUN)
-    assert place == Place("srun", 5, 6, 2, "127.0.0.1", ports(77, 0), "c/77.0.0")
+    assert place == Place(5, 6, 2, 3, "127.0.0.1", ports(77, 0), "c/77.0.0")
     assert discover(SRUN | {"SLURM_RESTART_COUNT": "1"}).token != place.token
 
 
@@ -37,8 +39,8 @@ def test_batch_script_and_one_task_steps_are_no_environment():
 
 
 def test_torchrun_place():
-    env = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
-    assert discover(SRUN | env) == Place("torchrun", 3, 4, 1, "h", (29500,))
+    env = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    assert discover(SRUN | env) == Place(3, 4, 1, 2)
     with pytest.raises(ConfigError, match="LOCAL_RANK is not set.*torchrun"):
         discover({"RANK": "3", "WORLD_SIZE": "4"})
     with pytest.raises(ConfigError, match="WORLD_SIZE is 'many'"):
@@ -61,6 +63,10 @@ def test_first_host(nodelist, first):
     assert first_host(nodelist) == first
 
 
+def test_tasks_per_node():
+    assert tasks_per_node("3,2(x2),1") == [3, 2, 2, 1]
+
+
 def test_ports_stay_in_range_and_neighbouring_jobs_begin_apart():
     everyone = [ports(job, 0) for job in range(1, 2000)]
     assert all(FIRST_PORT <= port < FIRST_PORT + PORTS for one in everyone for port in one)
@@ -74,7 +80,7 @@ def meet(place: Place, timeout_s: float = 20) -> list:
     seen: list = [None] * place.size
 
     def body(rank: int) -> None:
-        store = join(replace(place, rank=rank), timeout_s)
+        store = replace(place, rank=rank).store(timeout_s)
         if rank == 0:
             store.set("who", place.token)
         seen[rank] = (store, store.get("who").decode())
@@ -90,7 +96,7 @@ def meet(place: Place, timeout_s: float = 20) -> list:
 def test_jobs_with_the_same_ports_do_not_mix():
     """Four starts at once on one machine, all with one and the same sequence of ports."""
     results: dict[str, list] = {}
-    places = [Place("srun", 0, 3, 0, "127.0.0.1", ports(4242, 0), f"c/{job}.0.0") for job in range(4)]
+    places = [Place(0, 3, 0, 3, "127.0.0.1", ports(4242, 0), f"c/{job}.0.0") for job in range(4)]
     threads = [
         threading.Thread(target=lambda p=place: results.update({p.token: meet(p)})) for place in places
     ]
@@ -102,7 +108,7 @@ def test_jobs_with_the_same_ports_do_not_mix():
 
 
 def test_a_taken_port_is_passed_over():
-    """The first port belongs to a program that never says a word, the second to one that speaks of other things."""
+    """The first port never says a word, the second speaks of other things."""
     sequence = ports(31337, 1)
     with socket.create_server(("", sequence[0])), socket.create_server(("", sequence[1])) as chatty:
 
@@ -111,11 +117,11 @@ def test_a_taken_port_is_passed_over():
                 wire.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
         threading.Thread(target=talk, daemon=True).start()
-        place = Place("srun", 0, 2, 0, "127.0.0.1", sequence, "c/31337.1.0")
+        place = Place(0, 2, 0, 2, "127.0.0.1", sequence, "c/31337.1.0")
         assert meet(place) == [place.token] * 2
 
 
 def test_nobody_there_is_an_error_in_bounded_time():
-    place = Place("srun", 1, 2, 1, "127.0.0.1", ports(999, 9), "c/999.9.0")
+    place = Place(1, 2, 1, 2, "127.0.0.1", ports(999, 9), "c/999.9.0")
     with pytest.raises(RunError, match="rank 1 did not find rank 0 on 127.0.0.1.*firewall"):
         knock(place, 0.5)
