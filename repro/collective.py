@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from repro.network import Round, Traffic
+from repro.network import Round, Traffic, ring
 
 
 class Transport(Protocol):
@@ -53,9 +53,7 @@ class Collective:
         if self.size > 1:
             with self._span("all_reduce", "all"):
                 self.transport.all_reduce(x)
-            chunk = -(-x.numel() // self.size) * x.element_size()
-            right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-            self.traffic.add(Round(right, chunk, left, chunk, repeat=2 * (self.size - 1)))
+            self.traffic.add(ring(self.rank, self.size, x.numel(), x.element_size()))
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:

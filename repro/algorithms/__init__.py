@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.schema import Algo, ConfigError
 
 
 class Algorithm(Protocol):
     """How P ranks turn their gradients into one update.
 
-    Constructed as `Algorithm(parameters, selector=..., **options)`, with the options of its YAML file.
+    Constructed as `Algorithm(parameters, device, selector=..., **options)`: `selector` if it is sparse, and the options
+    of its YAML file. Residuals live on `device`. A ValueError for an option's value is shown to the user.
     """
 
     density: float  # the fraction of the m parameters to send; the trainer sets it before every step
@@ -30,7 +33,11 @@ class Algorithm(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def load(file: str, parameters: int, **options: Any) -> Algorithm:
-    """The algorithm in `repro/algorithms/<file>.py` for a model of `parameters` entries."""
-    module = importlib.import_module(f"repro.algorithms.{file}")
-    return module.Algorithm(parameters, **options)
+def load(algo: Algo, parameters: int, device: torch.device | str = "cpu") -> Algorithm:
+    """The algorithm that `algo` names, for a model of `parameters` entries. Raises ConfigError."""
+    module = importlib.import_module(f"repro.algorithms.{algo.module}")
+    selector = {"selector": algo.selector} if algo.sparse else {}
+    try:
+        return module.Algorithm(parameters, device, **selector, **algo.options)
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"algo={algo.name}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from repro.collective import Collective
@@ -12,7 +13,7 @@ from repro.collective import Collective
 class Algorithm:
     density = 1.0
 
-    def __init__(self, parameters: int, selector: str = "exact"):
+    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
         pass
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:

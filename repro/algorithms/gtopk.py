@@ -21,8 +21,15 @@ class Algorithm:
 
     density = 0.001
 
-    def __init__(self, parameters: int, selector: str = "exact", route: str = "tree", residual: str = "paper"):
-        self.residual = torch.zeros(parameters)
+    def __init__(
+        self,
+        parameters: int,
+        device: torch.device | str = "cpu",
+        selector: str = "exact",
+        route: str = "tree",
+        residual: str = "paper",
+    ):
+        self.residual = torch.zeros(parameters, device=device)
         self.reduce = {"tree": self.tree, "butterfly": self.butterfly}[route]
         self.exact = {"paper": False, "exact": True}[residual]
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from repro.collective import Collective
 from repro.schedule import entries
-from repro.sparse import pack, select, sum_dense, to_dense, unpack
+from repro.sparse import add_sum, pack, select, to_dense, unpack
 
 
 class Algorithm:
     density = 0.001
 
-    def __init__(self, parameters: int, selector: str = "exact"):
-        self.residual = torch.zeros(parameters)
+    def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+        self.residual = torch.zeros(parameters, device=device)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
@@ -24,7 +24,7 @@ class Algorithm:
         local = select(self.residual, k)
         self.residual[local.index] = 0
         gathered = collective.all_gather(pack(local, k))
-        summed = sum_dense([unpack(row, gradient.dtype) for row in gathered], out=gradient)
+        summed = add_sum([unpack(row, gradient.dtype) for row in gathered], gradient.zero_())
         total = select(summed, k)
         out = ~torch.isin(local.index, total.index)  # not among the final k: put back, whole, so nothing is lost
         self.residual[local.index[out]] = local.value[out]

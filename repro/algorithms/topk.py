@@ -9,14 +9,14 @@ from torch import Tensor
 
 from repro.collective import Collective
 from repro.schedule import entries
-from repro.sparse import pack, select, sum_dense, unpack
+from repro.sparse import add_sum, pack, select, unpack
 
 
 class Algorithm:
     density = 0.001
 
-    def __init__(self, parameters: int, selector: str = "exact"):
-        self.residual = torch.zeros(parameters)
+    def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+        self.residual = torch.zeros(parameters, device=device)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
@@ -25,7 +25,7 @@ class Algorithm:
         self.residual[local.index] = 0
         gathered = collective.all_gather(pack(local, k))
         parts = [unpack(row, gradient.dtype) for row in gathered]
-        return sum_dense(parts, out=gradient).div_(collective.size)
+        return add_sum(parts, gradient.zero_()).div_(collective.size)
 
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual}

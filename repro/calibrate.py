@@ -1,0 +1,130 @@
+"""Compute and compress seconds of one rank that has the machine to itself, and the rounds its ranks exchange.
+
+Local ranks crowd one machine, so their wall clock says nothing about a node. Before training, one real step with all
+ranks is recorded; then rank 0 alone repeats its own part of it, fed with what it received. Nothing of the run's own
+state is touched.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from repro.algorithms import Algorithm
+from repro.collective import Collective, Transport
+from repro.network import Round
+
+REPEATS = 5
+PATIENCE_S = 3.0  # a slow network (ImageNet on a CPU) is repeated less often
+
+
+@dataclass
+class Recorder:
+    """A transport that keeps what the rank received."""
+
+    inner: Transport
+    received: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rank, self.size = self.inner.rank, self.inner.size
+
+    def send(self, x: Tensor, peer: int) -> None:
+        self.inner.send(x, peer)
+
+    def recv(self, into: Tensor, peer: int) -> None:
+        self.inner.recv(into, peer)
+        self.received.append(into.clone())
+
+    def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        self.inner.exchange(x, to, into, source)
+        self.received.append(into.clone())
+
+    def all_reduce(self, x: Tensor) -> None:
+        self.inner.all_reduce(x)
+        self.received.append(x.clone())
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Player:
+    """A transport for one rank alone: it hears again what a `Recorder` kept."""
+
+    def __init__(self, recorder: Recorder):
+        self.rank, self.size, self.replies = recorder.rank, recorder.size, iter(recorder.received)
+
+    def send(self, x: Tensor, peer: int) -> None:
+        pass
+
+    def recv(self, into: Tensor, peer: int) -> None:
+        into.copy_(next(self.replies))
+
+    def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        into.copy_(next(self.replies))
+
+    def all_reduce(self, x: Tensor) -> None:
+        x.copy_(next(self.replies))
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Calibration:
+    compute_s: float
+    compress_s: float
+    schedule: list[list[Round]]  # one list a rank: what a step puts on the wire
+
+
+def calibrate(
+    compute: Callable[[], Tensor], algorithm: Algorithm, transport: Transport, control: Collective
+) -> Calibration | None:
+    """Collective: all ranks call it; rank 0 gets the result, the others None.
+
+    `compute` does one forward, backward and optimizer step and returns the gradient; it and `algorithm` are copies
+    made for this purpose.
+    """
+    gradient = compute()
+    recorder = Recorder(transport)
+    recorded = Collective(recorder)
+    algorithm.step(gradient.clone(), recorded)
+    schedule = control.gather_objects(recorded.traffic.rounds)
+    control.barrier()  # from here on the other ranks sleep in the next barrier
+    result = None
+    if control.rank == 0:
+        compute_s = _median(lambda: _seconds(compute))
+        compress_s = _median(lambda: _compress_seconds(algorithm, gradient.clone(), recorder))
+        result = Calibration(compute_s, compress_s, schedule)
+    control.barrier()
+    return result
+
+
+def _compress_seconds(algorithm: Algorithm, gradient: Tensor, recorder: Recorder) -> float:
+    alone = Collective(Player(recorder))
+    return _seconds(lambda: algorithm.step(gradient, alone)) - alone.seconds
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    synchronize()
+    start = time.perf_counter()
+    action()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def _median(measure: Callable[[], float]) -> float:
+    start, taken = time.perf_counter(), [measure()]
+    while len(taken) < REPEATS and time.perf_counter() - start < PATIENCE_S:
+        taken.append(measure())
+    return statistics.median(taken)
+
+
+def synchronize() -> None:
+    """Wait for the GPU, so that a clock read next is true."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

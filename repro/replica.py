@@ -1,0 +1,55 @@
+"""One rank's copy of the network, with all parameters and all gradients as one flat vector each."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Replica:
+    """A network whose parameters, and their `.grad`, are views into `parameters` [m] and `gradient` [m].
+
+    Backward therefore writes straight into the vector that the algorithm reads, and one SGD step over one flat tensor
+    moves all layers. Momentum is applied after aggregation, as in the paper; weight decay too.
+    """
+
+    def __init__(self, model: nn.Module, momentum: float, weight_decay: float):
+        self.model = model
+        layers = list(model.parameters())
+        self.parameters = nn.Parameter(torch.cat([layer.detach().reshape(-1) for layer in layers]))
+        self.gradient = torch.zeros_like(self.parameters, requires_grad=False)
+        start = 0
+        for layer in layers:
+            span = slice(start, start + layer.numel())
+            layer.data = self.parameters.data[span].view_as(layer)
+            layer.grad = self.gradient[span].view_as(layer)
+            start = span.stop
+        self.optimizer = torch.optim.SGD(
+            [self.parameters], lr=0.0, momentum=momentum, weight_decay=weight_decay, fused=True
+        )
+
+    def apply(self, update: Tensor, lr: float) -> None:
+        """One SGD step with the averaged `update` [m]."""
+        self.parameters.grad = update
+        self.optimizer.param_groups[0]["lr"] = lr
+        self.optimizer.step()
+
+    def statistics(self) -> list[Tensor]:
+        """BatchNorm's running means and variances: this rank's own, never part of the update."""
+        return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
+
+    def digest(self) -> int:
+        """63 bits that differ when any bit of the parameters does."""
+        data = self.parameters.detach().cpu().numpy().data
+        return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
+
+    def shared_state(self) -> dict[str, Any]:
+        """What all ranks hold alike: parameters and momentum."""
+        return {"parameters": self.parameters.data, "optimizer": self.optimizer.state_dict()}
+
+    def load_shared_state(self, state: dict[str, Any]) -> None:
+        self.parameters.data.copy_(state["parameters"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,217 @@
+"""The loop around `train_step`: epochs, schedules, evaluation, checkpoints, records, and the way back after a crash."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from repro import checkpoint, network, ranks, record, schedule
+from repro.calibrate import calibrate
+from repro.collective import CollectiveError
+from repro.config import Config, RunError
+from repro.trainer import Batch, Step, Worker, any_rank, train_step
+
+if TYPE_CHECKING:
+    from repro.data import Dataset
+    from repro.ranks import Rank
+
+AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
+EVALUATION_BATCH = 250
+STATUS_S = 2.0  # seconds between two updates of status.json
+
+
+def run(config: Config) -> dict[str, Any] | None:
+    """Train as `config` says, from its last good checkpoint if there is one.
+
+    Returns the summary, or None in a process that torchrun or srun started as another rank than 0. Raises RunError.
+    """
+    try:
+        return ranks.launch(config, train, load_data)
+    except RunError as error:
+        record.failed(config.folder, str(error))  # rank 0 may have died before it could say so
+        raise
+
+
+def load_data(config: Config) -> Dataset:
+    from repro import data
+
+    return data.load(config.data, config.seed, config.on_bad_image)
+
+
+def train(config: Config, rank: Rank, data: Dataset) -> dict[str, Any] | None:
+    """One rank's whole run. Rank 0 keeps the run folder and returns its summary."""
+    if rank.rank:
+        Training(config, rank, data, None).run()
+        return None
+    with record.RunFolder(config, description=data.description, device=rank.device) as folder:
+        try:
+            Training(config, rank, data, folder).run()
+        except CollectiveError as error:
+            raise rank.cause(error) from error
+    return record.summary(config.folder)
+
+
+class Training:
+    """The state of the loop: the worker, what it did since the last evaluation, and where it reports."""
+
+    def __init__(self, config: Config, rank: Rank, data: Dataset, folder: record.RunFolder | None):
+        self.config, self.rank, self.data, self.folder = config, rank, data, folder
+        self.checkpoints = config.folder / "checkpoints"
+        self.worker = Worker(config, rank, data)
+        self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
+        self.steps = config.steps or config.epochs * self.per_epoch
+        self.window = torch.zeros(2, dtype=torch.float64)  # since the last evaluation: sum of losses, number of steps
+        self.began, self.told = time.perf_counter(), 0.0
+        self.spans: list[Step] = []
+
+    def run(self) -> None:
+        step = self.restore()
+        if step == 0:
+            self.calibrate()
+        self.began = time.perf_counter()
+        while step < self.steps:
+            epoch, first = divmod(step, self.per_epoch)
+            batches = iter(self.worker.batches(epoch, first * self.config.accumulate))
+            for _ in range(first, min(self.per_epoch, first + self.steps - step)):
+                self.one_step(step, list(islice(batches, self.config.accumulate)))
+                step += 1
+                if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
+                    self.save(step)
+                    return self.tell("preempted", step)
+                if self.config.checkpoint_every and step % self.config.checkpoint_every == 0:
+                    self.save(step)
+            if step == self.steps or (epoch + 1) % self.config.evaluate_every == 0:
+                self.evaluate(step)
+            self.save(step)
+        self.report_measured()
+        return self.tell("done", step)
+
+    def one_step(self, step: int, batches: list[Batch]) -> None:
+        epoch = step / self.per_epoch
+        lr, density = schedule.learning_rate(epoch, self.config), schedule.density(epoch, self.config)
+        done = train_step(self.worker, batches, lr, density)
+        self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
+        if self.config.compare_every and (step + 1) % self.config.compare_every == 0:
+            self.compare(step + 1)
+        if self.folder is None:
+            return
+        self.spans.append(done)
+        alone, traffic = self.rank.alone, done.traffic
+        self.folder.log({
+            "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
+            "density": density, "k": schedule.entries(density, self.worker.replica.gradient.numel()),
+            "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
+            "rounds": sum(r.repeat for r in traffic.rounds),
+            "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
+            "communicate_s": done.communicate_s if alone else None, **({"skipped": True} if done.skipped else {}),
+        })  # fmt: skip
+        if time.monotonic() - self.told > STATUS_S:
+            self.tell("running", step + 1)
+
+    def compare(self, step: int) -> None:
+        """Every rank must hold the same parameters, to the bit."""
+        digests = self.rank.control.gather_objects(self.worker.replica.digest())
+        strays = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
+        if strays:
+            raise RunError(f"after step {step} the parameters of rank {', '.join(strays)} differ from those of rank 0")
+
+    @torch.no_grad()
+    def evaluate(self, step: int) -> None:
+        """Loss and accuracy on the test set, shared out over the ranks, with BatchNorm statistics averaged over them."""
+        seconds = time.perf_counter() - self.began
+        replica, control = self.worker.replica, self.rank.control
+        own = [buffer.clone() for buffer in replica.statistics()]
+        for buffer in replica.statistics():
+            control.all_reduce(buffer).div_(control.size)
+        replica.model.eval()
+        sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
+        for images, labels in self.data.test_batches(self.rank.rank, self.rank.size, EVALUATION_BATCH):
+            labels = labels.to(self.rank.device)
+            logits = self.worker.logits(images.to(self.rank.device))
+            loss = F.cross_entropy(logits, labels, reduction="sum")
+            sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
+        replica.model.train()
+        for buffer, before in zip(replica.statistics(), own, strict=True):
+            buffer.copy_(before)
+        control.all_reduce(sums)
+        window = control.all_reduce(self.window.clone())
+        samples = self.window[1].item() * control.size * self.config.batch_per_node * self.config.accumulate
+        if self.folder is not None:
+            self.folder.log({
+                "kind": "eval", "step": step, "epoch": step / self.per_epoch,
+                "train_loss": (window[0] / window[1]).item(), "test_loss": (sums[0] / sums[2]).item(),
+                "test_accuracy": (sums[1] / sums[2]).item(), "samples_per_s": samples / seconds,
+            })  # fmt: skip
+        self.window.zero_()
+        self.began = time.perf_counter()
+
+    def calibrate(self) -> None:
+        """Seconds of a step on a node that has its machine to itself, communication modelled from counted traffic."""
+        probe = Worker(self.config, self.rank, self.data)  # a copy: the run's own state stays untouched
+        probe.algorithm.density = self.config.density
+        batches = list(islice(probe.batches(0), self.config.accumulate))
+
+        def compute() -> Tensor:
+            probe.backward(batches)
+            probe.replica.apply(probe.replica.gradient, lr=0.0)
+            return probe.replica.gradient
+
+        found = calibrate(compute, probe.algorithm, self.rank.collective.transport, self.rank.control)
+        if found is not None:
+            wire = self.config.network
+            communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte)
+            self.log_time("modelled", found.compute_s, found.compress_s, communicate)
+
+    def report_measured(self) -> None:
+        """The median step of a rank that has its machine to itself; the first steps only warm up."""
+        spans = [span for span in self.spans[2:] if not span.skipped]
+        if self.rank.alone and self.rank.size > 1 and spans:
+            parts = ("compute_s", "compress_s", "communicate_s")
+            self.log_time("measured", *(statistics.median(getattr(span, part) for span in spans) for part in parts))
+
+    def log_time(self, source: str, compute_s: float, compress_s: float, communicate_s: float) -> None:
+        if self.folder is not None:
+            self.folder.log({
+                "kind": "iteration_time", "source": source, "network": self.config.network.name,
+                "nodes": self.rank.size, "compute_s": compute_s, "compress_s": compress_s,
+                "communicate_s": communicate_s,
+            })  # fmt: skip
+
+    def restore(self) -> int:
+        """Load the last good checkpoint on every rank; return its step, 0 if there is none."""
+        found = checkpoint.latest(self.checkpoints) if self.rank.rank == 0 else None
+        found = self.rank.control.gather_objects(found)[0]
+        step, worker = 0, self.worker
+        if found is not None:
+            step, target = found
+            worker.replica.load_shared_state(checkpoint.load(target, "shared.pt", self.rank.device))
+            own = checkpoint.load(target, f"rank-{self.rank.rank:05d}.pt", self.rank.device)
+            worker.algorithm.load_state_dict(own["algorithm"])
+            worker.generator.set_state(own["generator"].cpu())
+            for buffer, saved in zip(worker.replica.statistics(), own["statistics"], strict=True):
+                buffer.copy_(saved)
+            self.window.copy_(own["window"])
+        if self.folder is not None:
+            self.folder.resume(step)
+        return step
+
+    def save(self, step: int) -> None:
+        worker = self.worker
+        files = {f"rank-{self.rank.rank:05d}.pt": {
+            "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
+            "statistics": worker.replica.statistics(), "window": self.window,
+        }}  # fmt: skip
+        if self.rank.rank == 0:
+            files["shared.pt"] = worker.replica.shared_state()
+        checkpoint.save(self.checkpoints, step, files, self.rank.control)
+
+    def tell(self, state: str, step: int) -> None:
+        self.told = time.monotonic()
+        if self.folder is not None:
+            self.folder.status(state, step, self.steps)

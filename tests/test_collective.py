@@ -1,0 +1,76 @@
+"""Every collective against what it must return, for any number of ranks, and the bytes that it counts."""
+
+import math
+
+import pytest
+import torch
+from parallel import on_ranks
+
+from repro.collective import Collective, CollectiveError
+from repro.network import seconds
+
+SIZES = [1, 2, 3, 5, 8, 12]
+
+
+def vector(rank: int, length: int = 7) -> torch.Tensor:
+    return torch.arange(length, dtype=torch.float32) + 100 * rank
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_gather_and_broadcast_and_sum(size):
+    def body(collective: Collective):
+        mine = vector(collective.rank)
+        gathered = collective.all_gather(mine)
+        last = collective.broadcast(mine, root=size - 1)
+        return gathered, last, collective.all_reduce(mine.clone()), collective.traffic
+
+    expected = torch.stack([vector(rank) for rank in range(size)])
+    for gathered, last, summed, _ in on_ranks(size, body):
+        assert torch.equal(gathered, expected)
+        assert torch.equal(last, expected[-1])
+        assert torch.equal(summed, expected.sum(0))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_gather_takes_log2_rounds_and_sends_everything_but_its_own_once(size):
+    for traffic in on_ranks(size, lambda c: (c.all_gather(vector(c.rank)), c.traffic)[1]):
+        assert len(traffic.rounds) == math.ceil(math.log2(size))
+        assert traffic.bytes_sent == traffic.bytes_received == (size - 1) * 7 * 4
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_byte_sent_is_received_and_the_schedule_can_be_replayed(size):
+    def body(collective: Collective):
+        collective.broadcast(collective.all_gather(vector(collective.rank)), root=0)
+        collective.all_reduce(vector(0, 1000))
+        if size > 1:
+            partner = collective.rank ^ 1
+            if partner < size:
+                collective.exchange(vector(collective.rank), partner)
+        return collective.traffic
+
+    traffic = on_ranks(size, body)
+    assert sum(t.bytes_sent for t in traffic) == sum(t.bytes_received for t in traffic)
+    assert (seconds([t.rounds for t in traffic], 1e-3, 1e-9) > 0) == (size > 1)
+
+
+def test_exchange_swaps_any_dtype():
+    for dtype in (torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64):
+        swapped = on_ranks(2, lambda c, d=dtype: c.exchange(torch.full((3,), c.rank + 1).to(d), 1 - c.rank))
+        assert swapped[0].tolist() == [2, 2, 2] and swapped[1].tolist() == [1, 1, 1]
+
+
+def test_objects_of_different_sizes_are_gathered_and_not_mixed_up():
+    assert on_ranks(3, lambda c: c.gather_objects("x" * (10**c.rank)))[2] == ["x", "x" * 10, "x" * 100]
+
+
+def test_a_rank_that_leaves_fails_the_others_with_rank_operation_and_peer():
+    def body(collective: Collective):
+        if collective.rank == 1:
+            raise ValueError("rank 1 gives up")
+        with pytest.raises(CollectiveError, match=r"rank [02] failed in exchange with rank"):
+            collective.exchange(vector(0), 1)
+        raise ValueError("rank 1 gives up")
+
+    with pytest.raises(ValueError, match="rank 1 gives up"):
+        on_ranks(3, body)
