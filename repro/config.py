@@ -2,7 +2,7 @@
 
     compose(["model=resnet20", "algo=dense,gtopk", "nodes=4"]) -> [Config, Config]
 
-Hydra is imported here alone and only when something is composed. Nothing below the command line sees a DictConfig.
+Hydra is imported here alone, and only to compose. Nothing below the command line sees a DictConfig.
 """
 
 import dataclasses
@@ -29,7 +29,9 @@ from repro.schema import (  # noqa: F401  (the schema is this module's vocabular
     from_dict,
 )
 
+LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
+FIXED = ("name", "sparse", "file", "choices")  # what a group's YAML says about itself
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
 
@@ -46,13 +48,13 @@ def group_options(group: str) -> list[str]:
 def compose(overrides: list[str]) -> list[Config]:
     """One Config per point of the sweep, in order, without repeats.
 
-    Commas sweep (`algo=dense,topk`), except inside brackets or quotes (`lr_drops=[81,122]`). An experiment's `sweep:`
-    is a mapping of key to values, or a list of such mappings; a key given here replaces it there.
+    Commas sweep (`algo=dense,topk`), except inside brackets or quotes (`lr_drops=[81,122]`). An experiment's
+    `sweep:` is a mapping of key to values, or a list of such mappings; a key given here replaces it there.
     Raises ConfigError.
     """
     from hydra import initialize_config_dir
 
-    parsed = [_parse(text) for text in _network_files(overrides)]
+    parsed = [_parse(text) for text in _network_files(overrides) if text != "experiment=null"]
     _check_groups(parsed)
     configs: dict[Path, Config] = {}
     with initialize_config_dir(config_dir=str(conf_folder().resolve()), version_base="1.3"):
@@ -92,14 +94,21 @@ def _parse(text: str) -> Any:
 
     name, equals, _ = text.partition("=")
     if name[:1] in "+~" or "@" in name or name.split(".")[0] == "hydra":
-        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. `repro run --show` lists the keys.")
+        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {LIST_KEYS}")
+    group, *field = name.split(".")
+    if group in KINDS and field and field[0] in FIXED and name != "network.name":
+        raise ConfigError(
+            f"{text}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}."
+        )
     if not equals:
         raise ConfigError(f"{text}: expected KEY=VALUE.{_near(name, [*GROUPS, *_root_keys()], '{}=...')}")
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException:
         pass
-    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}.")
+    raise ConfigError(
+        f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}."
+    )
 
 
 def _network_files(overrides: list[str]) -> list[str]:
@@ -118,8 +127,13 @@ def _network_files(overrides: list[str]) -> list[str]:
             numbers = {k: float(values[k]) for k in ("alpha_s", "beta_s_per_byte", "bits_per_s")}
         except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
             wanted = "a YAML file with name, alpha_s and beta_s_per_byte"
-            raise ConfigError(f"network={path}: expected {wanted}, got {type(error).__name__}: {error}.") from None
-        result += [f"network.name={quote(str(values['name']))}", *(f"network.{k}={v!r}" for k, v in numbers.items())]
+            raise ConfigError(
+                f"network={path}: expected {wanted}, got {type(error).__name__}: {error}."
+            ) from None
+        result += [
+            f"network.name={quote(str(values['name']))}",
+            *(f"network.{k}={v!r}" for k, v in numbers.items()),
+        ]
     return result
 
 
@@ -127,37 +141,41 @@ def _check_groups(parsed: list[Any]) -> None:
     for override in parsed:
         if override.key_or_group not in GROUPS:
             continue
-        options = group_options(override.key_or_group)
-        values = override.sweep_string_iterator() if override.is_sweep_override() else [override.get_value_string()]
-        for value in values:
-            if value not in options and not (override.key_or_group == "experiment" and value == "null"):
-                near = _near(value, options, override.key_or_group + "={}")
+        group, options = override.key_or_group, group_options(override.key_or_group)
+        for text in _texts(override):
+            value = text.partition("=")[2]
+            if value not in options:
+                near = _near(value, options, group + "={}")
                 raise ConfigError(
-                    f"{override.key_or_group}={value}: there is no such {override.key_or_group}.{near} "
-                    f"Choose one of {', '.join(options)}."
+                    f"{text}: there is no such {group}.{near} Choose one of {', '.join(options)}."
                 )
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:
     """Every combination of the command line's sweeps and the experiment's."""
-    fixed = {o.key_or_group: [o.input_line] for o in parsed if not o.is_sweep_override()}
-    for o in parsed:
-        if o.is_sweep_override():
-            fixed[o.key_or_group] = [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
+    given = {override.key_or_group: _texts(override) for override in parsed}
     points = []
-    for experiment in fixed.pop("experiment", [""]):
+    for experiment in given.pop("experiment", [""]):
         chosen = [experiment] if experiment else []
-        for part in _experiment_sweeps(experiment.partition("=")[2], fixed):
-            axes = [[f"{k}={quote(v)}" for v in values] for k, values in part.items() if k not in fixed]
-            points += [[*chosen, *point] for point in itertools.product(*axes, *fixed.values())]
+        for part in _experiment_sweeps(experiment.partition("=")[2], given):
+            axes = [[f"{k}={quote(v)}" for v in values] for k, values in part.items() if k not in given]
+            points += [[*chosen, *point] for point in itertools.product(*axes, *given.values())]
     return points
 
 
+def _texts(override: Any) -> list[str]:
+    """The override once for each value it sweeps."""
+    if not override.is_sweep_override():
+        return [override.input_line]
+    return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
+
+
 def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str, list]]:
-    """The mappings under `sweep:`; of several, only those that hold a value given on the command line, if any does."""
-    if name in ("", "null"):
+    """The mappings under `sweep:`; of several, those that hold a value given by the user, if any does."""
+    if not name:
         return [{}]
-    sweep = (yaml.safe_load((conf_folder() / "experiment" / f"{name}.yaml").read_text()) or {}).get("sweep") or {}
+    text = (conf_folder() / "experiment" / f"{name}.yaml").read_text()
+    sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
     parts = [{k: v if isinstance(v, list) else [v] for k, v in part.items()} for part in parts]
     for k, texts in given.items():
@@ -174,39 +192,40 @@ def _compose_one(overrides: list[str]) -> Config:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        values = OmegaConf.to_container(hydra_compose("config", overrides), resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+        values: Any = OmegaConf.to_container(hydra_compose("config", overrides), resolve=True)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: lr_drops.x=3
+        if isinstance(error.__cause__, yaml.YAMLError):
+            raise ConfigError(str(error)) from None
         groups = [text for text in overrides if text.partition("=")[0] in GROUPS]
         known = _dotted(OmegaConf.to_container(hydra_compose("config", groups)))
         for text in overrides:
             _check_key(text.partition("=")[0], known, text)
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None
-    assert isinstance(values, dict)
     values.pop("sweep", None)
-    experiment = next((text.partition("=")[2] for text in overrides if text.startswith("experiment=")), "null")
-    values.setdefault("experiment", "default" if experiment == "null" else experiment)
+    names = [text.partition("=")[2] for text in overrides if text.startswith("experiment=")]
+    values["experiment"] = experiment = names[0] if names else "default"
     for group, kind in KINDS.items():
-        values[group] = _with_options(group, values[group], {f.name for f in dataclasses.fields(kind)})
-    known = [*GROUPS, *_root_keys()]
+        values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
-        _check_key(str(name), known, f"{name} (in conf/experiment/{experiment}.yaml)")
-    return from_dict(values)  # type: ignore[arg-type]
+        _check_key(name, [*_root_keys(), "wandb"], f"{name} (experiment {experiment})")
+    return from_dict(values)
 
 
-def _with_options(group: str, values: dict[str, Any], own: set[str]) -> dict[str, Any]:
-    """Gathers what the group's YAML declares beyond the schema into `options`, typed by the defaults there."""
+def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[str, Any]:
+    """Gathers what the group's YAML has beyond the schema into `options`, typed by the defaults there."""
     from omegaconf import OmegaConf
 
-    declared: Any = OmegaConf.to_container(OmegaConf.load(conf_folder() / group / f"{values['name']}.yaml")) \
-        if values["name"] in group_options(group) else {}
-    declared = declared.get("model", {}) if group == "model" else declared
+    own = {f.name for f in dataclasses.fields(kind)}
+    path = conf_folder() / group / f"{values['name']}.yaml"
+    declared: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
+    declared = declared["model"] if group == "model" else declared
     options = {name: value for name, value in values.items() if name not in own | {"choices"}}
     for name, value in options.items():
-        _check_key(f"{group}.{name}", [f"{group}.{k}" for k in declared], f"{group}.{name} (for {group}={values['name']})")
+        known = [f"{group}.{k}" for k in declared]
+        _check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
         default = declared[name]
         if default is not None:
-            kind = list if isinstance(default, list) else type(default)
-            options[name] = value = convert(f"{group}.{name}", value, kind)
+            options[name] = value = convert(f"{group}.{name}", value, type(default))
         choices = declared.get("choices", {}).get(name)
         if choices and value not in choices:
             raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, choices))}.")
@@ -215,22 +234,28 @@ def _with_options(group: str, values: dict[str, Any], own: set[str]) -> dict[str
 
 @functools.cache
 def _root_keys() -> list[str]:
-    return [f.name for f in dataclasses.fields(Config) if f.name not in ("wandb", *GROUPS)] + ["wandb.mode", "wandb.project"]
+    plain = [f.name for f in dataclasses.fields(Config) if f.name not in ("wandb", *GROUPS)]
+    return [*plain, *(f"wandb.{f.name}" for f in dataclasses.fields(Wandb))]
 
 
 def _dotted(values: Any, prefix: str = "") -> list[str]:
     names: list[str] = []
     for name, value in values.items():
-        if isinstance(value, dict) and value and name not in ("sweep", "choices"):
-            names += _dotted(value, f"{prefix}{name}.")
-        elif name not in ("sweep", "choices"):
-            names.append(prefix + name)
+        if name == "sweep" or (prefix and name in FIXED):
+            continue
+        names += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
     return names
 
 
 def _check_key(name: str, known: list[str], said: str) -> None:
-    if name not in known and name not in GROUPS and name != "wandb":
-        raise ConfigError(f"{said}: there is no key {name}.{_near(name, known, '{}')} `repro run --show` lists the keys.")
+    if name in known or name in GROUPS:
+        return
+    group = name.partition(".")[0]
+    siblings = [k for k in known if k.startswith(group + ".")]
+    near = _near(name, known, "{}")
+    if siblings and not near.startswith(" Did you mean " + group):
+        near = f" {group} has {', '.join(siblings)}.{near}"
+    raise ConfigError(f"{said}: there is no key {name}.{near} {LIST_KEYS}")
 
 
 def _near(name: str, known: list[str], form: str) -> str:

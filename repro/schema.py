@@ -30,7 +30,7 @@ def key(
     high: float | None = None,
     result: bool = True,
 ) -> Any:
-    """A field with its range; `result=False`: it cannot change what a run computes, so the run id leaves it out."""
+    """A field with its range; `result=False`: it cannot change a run's result, the run id leaves it out."""
     metadata = {"low": low, "above": above, "high": high, "result": result}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -83,7 +83,7 @@ class Algo(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Checked):
-    """A message of n bytes takes alpha_s + n * beta_s_per_byte seconds; bits_per_s is the line rate (0 = unknown)."""
+    """A message of n bytes takes alpha_s + n * beta_s_per_byte; bits_per_s is the line rate (0 = unknown)."""
 
     at = "network."
     name: str = key(result=False)
@@ -151,13 +151,15 @@ class Config(Checked):
             object.__setattr__(self, "density", 1.0)
             object.__setattr__(self, "density_warmup", [])
         if sorted(self.lr_drops) != self.lr_drops:
-            raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
+            raise ConfigError(
+                f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122]."
+            )
 
     @property
     def run_id(self) -> str:
         """A readable prefix and a hash of the settings that change the result.
 
-        Fields at their default are left out of the hash, so that a key added later leaves old runs where they are.
+        Fields at their default are left out of the hash, so that a key added later does not orphan old runs.
         """
         digest = hashlib.sha256(json.dumps(_result(self), sort_keys=True).encode()).hexdigest()[:8]
         density = f"-d{self.density:g}" if self.algo.sparse else ""
@@ -186,18 +188,24 @@ def _result(config: Any) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> Config:
     """The inverse of dataclasses.asdict. Raises ConfigError."""
-    hints = get_type_hints(Config)
-    groups = {name: hints[name] for name in values if dataclasses.is_dataclass(hints.get(name))}
+    values = dict(values)
     try:
-        return Config(**{**values, **{name: kind(**values[name]) for name, kind in groups.items()}})
+        for name, kind in get_type_hints(Config).items():
+            if name in values and dataclasses.is_dataclass(kind):
+                values[name] = kind(**convert(name, values[name], dict))
+        return Config(**values)
     except TypeError as error:  # a missing or an unknown key
         raise ConfigError(f"The configuration is not of this version of repro: {error}.") from None
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`, or a ConfigError that says what was expected. Nothing is guessed: "3" is no number."""
+    """`value` as `kind`, or a ConfigError that says what was expected. Nothing is guessed: "3" is no int."""
     if get_origin(kind) in (UnionType, Union):
-        return None if value is None else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
+        return (
+            None
+            if value is None
+            else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
+        )
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ConfigError(f"{name}={value}: choose one of {', '.join(get_args(kind))}.")
@@ -212,7 +220,13 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name}={value}: must be a finite number.")
         return value
-    expected = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a mapping"}
+    expected = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a text",
+        dict: f"its keys, as in {name}.name=...",
+    }
     raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}.")
 
 
@@ -226,6 +240,9 @@ def check_range(name: str, value: Any, allowed: Any) -> None:
             or (above is not None and item <= above)
             or (high is not None and item > high)
         ):
-            bounds = [f"at least {low}" if low is not None else "", f"above {above}" if above is not None else ""]
+            bounds = [
+                f"at least {low}" if low is not None else "",
+                f"above {above}" if above is not None else "",
+            ]
             bounds.append(f"at most {high}" if high is not None else "")
             raise ConfigError(f"{name}={item:g}: must be {' and '.join(b for b in bounds if b)}.")
