@@ -1,0 +1,84 @@
+"""One file per figure or table, found by its name.
+
+A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, if it is a figure, `draw(rows) -> Figure`.
+`draw` sees the rows alone, and the rows are the CSV: nothing is drawn that is not in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repro.schema import ConfigError
+from repro.tables import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from repro.results import Results
+
+OURS = ("trained", "measured", "modelled", "counted", "recorded")  # sources that only a run of ours can have
+STYLE = Path(__file__).parent / "paper.mplstyle"
+# No date, no version: the same rows give the same bytes.
+METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    "svg": {"Date": None, "Creator": None},
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    title: str
+    command: str
+    table: Callable[[Results], list[Row]]
+    draw: Callable[[list[Row]], Figure] | None  # None: a table
+
+    def ours(self, rows: Sequence[Row]) -> bool:
+        """Whether any row comes from a run of ours; rows without a source are computed and need none."""
+        return any("source" not in row or row["source"] in OURS for row in rows)
+
+    @property
+    def experiment(self) -> str | None:
+        """The experiment that its command runs."""
+        words = [word.partition("experiment=")[2] for word in self.command.split() if word.startswith("experiment=")]
+        return words[0] if words else None
+
+
+def names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def load(only: Sequence[str] = ()) -> list[Item]:
+    """The items called `only`, or all. Raises ConfigError."""
+    unknown = sorted(set(only) - set(names()))
+    if unknown:
+        raise ConfigError(f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}.")
+    return [_item(name) for name in (only or names())]
+
+
+def _item(name: str) -> Item:
+    module = importlib.import_module(f"repro.figures.{name}")
+    return Item(name, module.TITLE, module.COMMAND, module.table, getattr(module, "draw", None))
+
+
+def save(item: Item, rows: list[Row], out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
+    """Draws a figure into out/NAME.FORMAT, byte for byte the same each time."""
+    import matplotlib.style
+
+    assert item.draw is not None
+    unknown = sorted(set(formats) - set(METADATA))
+    if unknown:
+        raise ConfigError(f"--format {unknown[0]}: choose from {', '.join(METADATA)}.")
+    out.mkdir(parents=True, exist_ok=True)
+    with matplotlib.style.context(STYLE):
+        figure = item.draw(rows)
+        paths = [out / f"{item.name}.{kind}" for kind in formats]
+        for path, kind in zip(paths, formats, strict=True):
+            figure.savefig(path, format=kind, metadata=METADATA[kind])
+    return paths

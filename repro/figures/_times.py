@@ -1,0 +1,63 @@
+"""Seconds of one iteration, split in three, from every source: published, closed forms, and runs of ours."""
+
+from repro import network
+from repro.results import PARTS, Results
+from repro.tables import Row
+
+NODES = (4, 8, 16, 32)
+MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
+EXPERIMENTS = ("throughput", "time_breakdown")
+
+
+def communicate(results: Results, algo: str, nodes: int, parameters: int) -> float:
+    """Seconds of one aggregation by the paper's cost formula, alpha and beta."""
+    wire = results.paper["network"]
+    link = network.Link(wire["alpha_s"], wire["beta_s_per_byte"])
+    if algo == "dense":
+        return network.dense_ring(nodes, parameters, link)
+    k = max(1, int(results.paper["training"]["density"] * parameters))
+    form = {"topk": network.topk_allgather, "gtopk": network.gtopk_tree_and_broadcast, "gtopk_butterfly": network.gtopk_butterfly}
+    return form[algo](nodes, k, link)
+
+
+def formula(results: Results) -> list[Row]:
+    """Published single-node compute plus the cost formula. Compression has no formula: it counts as 0."""
+    rows = []
+    for model in MODELS:
+        batch = results.paper["breakdown_gtopk_32_nodes"][model]["batch_per_node"]
+        single = results.paper["throughput_per_node"][model]["single"]
+        for algo in ("dense", "topk", "gtopk", "gtopk_butterfly"):
+            for nodes in NODES:
+                seconds = communicate(results, algo, nodes, results.paper["models"][model]["parameters"])
+                rows.append(_row(model, algo, nodes, "formula", "ethernet1g", batch, batch / single, 0.0, seconds))
+    return rows
+
+
+def ours(results: Results) -> list[Row]:
+    """Every iteration time that a finished run has reported, measured and modelled kept apart."""
+    rows = []
+    for experiment in EXPERIMENTS:
+        for group in results.groups(experiment):
+            batch = group.settings["batch_per_node"] * group.settings["accumulate"]
+            for time in group.iteration_time:
+                row = _row(group.model, group.algo, group.nodes, time["source"], time["network"], batch, *(time[part] for part in PARTS))
+                rows.append(row)
+    unique = {tuple(row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node")): row for row in rows}
+    return list(unique.values())
+
+
+def _row(model: str, algo: str, nodes: int, source: str, wire: str, batch: int, *parts: float) -> Row:
+    return {"model": model, "algo": algo, "nodes": nodes, "source": source, "network": wire, "batch_per_node": batch,
+            **dict(zip(PARTS, parts, strict=True)), "samples_per_s": batch / sum(parts), "efficiency": parts[0] / sum(parts)}
+
+
+def published(results: Results) -> list[Row]:
+    """Throughput per node and efficiency against the published single node, from the authors' script."""
+    rows = []
+    for model in MODELS:
+        by_algo = results.paper["throughput_per_node"][model]
+        for algo in ("dense", "topk", "gtopk"):
+            for nodes, rate in by_algo[algo].items():
+                rows.append({"model": model, "algo": algo, "nodes": nodes, "source": "published", "network": "ethernet1g",
+                             "batch_per_node": None, **dict.fromkeys(PARTS), "samples_per_s": rate, "efficiency": rate / by_algo["single"]})
+    return rows

@@ -1,0 +1,88 @@
+"""Rows to text: CSV (the plotted numbers), Markdown, LaTeX booktabs and HTML."""
+
+import csv
+import html
+import io
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]  # column -> str | int | float | bool | None; every row of a table has the same columns
+
+_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+                        "\\": r"\textbackslash{}", "<": r"$<$", ">": r"$>$", "α": r"$\alpha$", "β": r"$\beta$", "ρ": r"$\rho$",
+                        "×": r"$\times$", "±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$"})
+
+
+def number(value: Any, digits: int) -> str:
+    """One cell: `digits` significant digits for floats, thousands separated only where a person reads it; "" for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    return str(value)
+
+
+def for_people(value: Any) -> str:
+    """Four significant digits without an exponent where that is short; an absent value is a dash."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) >= 10_000 else str(value)
+    if isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 1e9):
+        digits = max(0, 3 - _magnitude(value))
+        text = f"{value:,.{digits}f}" if abs(value) >= 10_000 else f"{value:.{digits}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return number(value, 4)
+
+
+def _magnitude(value: float) -> int:
+    return int(f"{abs(value):e}".split("e")[1])
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Six significant digits: enough to redraw, few enough to be the same on every machine."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    if rows:
+        writer.writerow(rows[0])
+        writer.writerows([number(cell, 6) for cell in row.values()] for row in rows)
+    return out.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A booktabs tabular, to be \\input; the preamble needs \\usepackage{booktabs}."""
+    if not rows:
+        return ""
+    lines = [list(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
+    head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
+    align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
+    return "\n".join([rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def to_html(rows: Sequence[Row]) -> str:
+    """The element alone; a cell that starts with "repro " is a command and is set as code."""
+    if not rows:
+        return ""
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in rows[0])
+    body = "".join("<tr>" + "".join(_html_cell(cell) for cell in row.values()) + "</tr>\n" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n"
+
+
+def _html_cell(cell: Any) -> str:
+    text = html.escape(for_people(cell))
+    if str(cell).startswith("repro "):
+        return f"<td><code>{text}</code></td>"
+    return f'<td class="number">{text}</td>' if isinstance(cell, int | float) else f"<td>{text}</td>"
+
+
+def _is_number(cell: Any) -> bool:
+    return cell is None or isinstance(cell, int | float)
