@@ -47,6 +47,7 @@ class Collective:
         self.rank, self.size = transport.rank, transport.size
         self.traffic = Traffic()
         self.seconds = 0.0
+        self.position: tuple[str | None, float] = (None, time.perf_counter())  # in which call, and since when
 
     def all_reduce(self, x: Tensor) -> Tensor:
         """Sum `x` over all ranks, in place: a ring, reduce-scatter then all-gather, of 2(P-1) rounds of |x|/P."""
@@ -117,8 +118,10 @@ class Collective:
     @contextmanager
     def _span(self, name: str, peer: int | str) -> Iterator[None]:
         start = time.perf_counter()
+        self.position = (f"{name} with rank {peer}", start)
         try:
             yield
+            self.position = (None, time.perf_counter())  # not after a failure: where it failed is what others ask
         except RuntimeError as error:
             waited = time.perf_counter() - start
             reason = str(error).strip().splitlines()[0]

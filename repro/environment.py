@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -51,15 +52,15 @@ class Place:
         return dist.TCPStore(self.host, knock(self, timeout_s), None, False, wait, False)
 
 
-def discover(env: Mapping[str, str]) -> Place | None:
+def discover(env: Mapping[str, str] = os.environ) -> Place | None:
     """This process's place if torchrun or srun started it, else None.
 
     A step of one task is None: an interactive job's shell is one, and ranks may be started from there.
     """
     if "RANK" in env and "WORLD_SIZE" in env:
-        return Place(
-            *(_integer(env, key) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-        )
+        keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        rank, size, local, local_size = (_integer(env, key) for key in keys)
+        return Place(rank, size, local, local_size)
     # sbatch sets SLURM_PROCID and SLURM_NTASKS in its script too; only srun adds SLURM_STEP_*.
     if "SLURM_STEP_NUM_TASKS" in env and env["SLURM_STEP_NUM_TASKS"] != "1":
         rank, size, local = (_integer(env, f"SLURM_{key}") for key in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
@@ -68,6 +69,16 @@ def discover(env: Mapping[str, str]) -> Place | None:
         token = f"{env.get('SLURM_CLUSTER_NAME', '')}/{job}.{step}.{env.get('SLURM_RESTART_COUNT', '0')}"
         return Place(rank, size, local, local_size, master_host(env), ports(job, step), token)
     return None
+
+
+def job(env: Mapping[str, str] = os.environ) -> str | None:
+    """The SLURM job this process belongs to, as scontrol names it, or None.
+
+    Never the plain id of an array's task: that of its last task is the id of the whole array.
+    """
+    if "SLURM_ARRAY_JOB_ID" in env:
+        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+    return env.get("SLURM_JOB_ID")
 
 
 def first_host(nodelist: str) -> str:
@@ -166,6 +177,6 @@ def _integer(env: Mapping[str, str], key: str) -> int:
     except (KeyError, ValueError):
         what = f"is {env[key]!r}" if key in env else "is not set"
         raise ConfigError(
-            f"{key} {what}, but other variables say that torchrun or srun started this process; start it with "
-            "one of them, or unset RANK, WORLD_SIZE and SLURM_*"
+            f"{key} {what}, but other variables say that torchrun or srun started this process; "
+            "start it with one of them, or unset RANK, WORLD_SIZE and SLURM_*"
         ) from None

@@ -6,6 +6,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import signal
 import socket
 import tempfile
 import threading
@@ -19,13 +20,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from repro import transport
+from repro import preempt, transport, watchdog
 from repro.collective import Collective, CollectiveError
 from repro.config import Config, ConfigError, RunError
 from repro.environment import Place, discover
-
-GRACE_S = 15.0  # how long the others may take to notice that a rank has failed, before they are killed
-CAUSE = "cause"  # the store's key for the first error of any rank
+from repro.preempt import Interrupt
+from repro.watchdog import GRACE_S
 
 
 @dataclass
@@ -36,16 +36,18 @@ class Rank:
     control: Collective  # agreement, comparison, evaluation: not counted
     device: torch.device
     alone: bool  # it has its machine (or its GPU) to itself, so that its clock is a node's clock
-    interrupt: threading.Event = field(default_factory=threading.Event)  # set: save and stop at the next agreement
-
-    store: dist.Store | None = None
+    store: dist.Store  # not for gradients: who is where, and what failed
+    interrupt: Interrupt = field(default_factory=Interrupt)  # set: save and stop at the next agreement
 
     def cause(self, error: CollectiveError) -> RunError:
-        """What to report for a failed collective: the error of the rank that failed first, if it could still say it."""
+        """What to report for a failed collective: the error of the rank that failed first, or who is gone."""
         time.sleep(0.5)  # the failing rank hangs up as it reports
-        if self.store is not None and self.store.check([CAUSE]):
-            return RunError(self.store.get(CAUSE).decode())
-        return RunError(str(error))
+        return RunError(watchdog.explain(self.store, self.rank, self.size, str(error)))
+
+    def position(self) -> tuple[str | None, float]:
+        """The collective this rank is in (None: in none), since when (time.perf_counter)."""
+        (inside, since), (control, control_since) = self.collective.position, self.control.position
+        return inside or control, max(since, control_since)
 
     @property
     def rank(self) -> int:
@@ -60,53 +62,60 @@ Share = Callable[[Config], Any]
 Main = Callable[[Config, Rank, Any], Any]
 
 
-def launch(config: Config, main: Main, share: Share) -> Any:
+def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None = None) -> Any:
     """Run `main(config, rank, share(config))` on every rank; return what rank 0 returned.
+
+    Setting `interrupt` asks every rank to save and stop.
 
     `share` is called once a process. Raises RunError with the error of the rank that failed first.
     """
-    place = discover(os.environ)
+    place, interrupt = discover(), interrupt or Interrupt()
     if place is not None:
         if place.size != config.nodes:
             raise ConfigError(
                 f"nodes={config.nodes}, but the launcher started {place.size} ranks; type nodes={place.size}, "
                 f"or start {config.nodes} ranks"
             )
-        interrupt = threading.Event()
         return run_rank(config, place, place.store(config.timeout_s), main, share(config), interrupt)
     if config.cluster.name == "environment":
         raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
     if config.cluster.name == "processes":
-        return _processes(config, main, share)
-    return _threads(config, main, share)
+        return _processes(config, main, share, interrupt)
+    return _threads(config, main, share, interrupt)
 
 
-def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: Any, interrupt: threading.Event) -> Any:
+def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: Any, interrupt: Interrupt) -> Any:
     """Join the others as one rank and run `main`. The first rank to fail leaves its error in the store for all."""
     torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // place.local_size))
     device = _device(config, place)
-    own_gpu = device.type == "cuda" and torch.cuda.device_count() >= place.local_size
+    own_gpu = _own_gpus(store, place, device)
     if own_gpu:
         wire = transport.nccl(store, place.rank, place.size, config.timeout_s, device)
     else:
         wire = transport.gloo(store, place.rank, place.size, config.timeout_s)
     control = Collective(wire)
-    rank = Rank(Collective(wire), control, device, own_gpu, interrupt, store)
+    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt)
     try:
-        machines = control.gather_objects(socket.gethostname())
-        rank.alone = own_gpu or len(set(machines)) == place.size
+        with watchdog.watched(store, place.rank, rank.position):
+            return _run_rank(config, rank, main, data)
+    finally:
+        wire.close()
+
+
+def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
+    try:
+        machines = rank.control.gather_objects(socket.gethostname())
+        rank.alone = rank.alone or len(set(machines)) == rank.size
         result = main(config, rank, data)
-        control.barrier()  # nobody hangs up while another still listens
+        rank.control.barrier()  # nobody hangs up while another still listens
         return result
     except CollectiveError as error:
         raise rank.cause(error) from error
     except BaseException as error:
         known = isinstance(error, RunError | ConfigError)
-        reason = str(error) if known else _unexpected(config, place.rank, error)
-        store.compare_set(CAUSE, "", reason)
+        reason = str(error) if known else _unexpected(config, rank.rank, error)
+        rank.store.compare_set(watchdog.CAUSE, "", reason)
         raise error if known else RunError(reason) from error
-    finally:
-        wire.close()
 
 
 def _unexpected(config: Config, rank: int, error: BaseException) -> str:
@@ -120,6 +129,17 @@ def _unexpected(config: Config, rank: int, error: BaseException) -> str:
     return f"rank {rank}: {type(error).__name__}: {error}{where}"
 
 
+def _own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
+    """Whether every rank has a GPU that no other rank has. All ranks get the same answer.
+
+    By the GPUs' own numbers: SLURM may show a task one GPU only, which each of them then counts as the first.
+    """
+    own = f"{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
+    store.set(f"gpu/{place.rank}", own)
+    everyone = [store.get(f"gpu/{number}") for number in range(place.size)]
+    return all(everyone) and len(set(everyone)) == place.size
+
+
 def _device(config: Config, place: Place) -> torch.device:
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
@@ -128,10 +148,10 @@ def _device(config: Config, place: Place) -> torch.device:
     return torch.device("cuda", place.local_rank % torch.cuda.device_count())
 
 
-def _threads(config: Config, main: Main, share: Share) -> Any:
+def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
     """Ranks as threads, each with a gloo group of its own on one store in memory: 32 of them start within a second."""
     store, data, size = dist.HashStore(), share(config), config.nodes
-    interrupt, failures = threading.Event(), list[BaseException]()
+    failures: list[BaseException] = []
     results: list[Any] = [None] * size
 
     def body(number: int) -> None:
@@ -151,18 +171,21 @@ def _threads(config: Config, main: Main, share: Share) -> Any:
     return results[0]
 
 
-def _processes(config: Config, main: Main, share: Share) -> Any:
+def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
     """Ranks as processes, forked from a server that has imported torch once and run nothing with it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["repro.trainer", "repro.ranks"])
+    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         ranks = [
-            context.Process(target=_process, args=(config, number, folder, main, share), name=f"rank-{number}")
+            context.Process(
+                target=_process, args=(config, number, folder, store.port, main, share), name=f"rank {number}"
+            )
             for number in range(config.nodes)
         ]
         for rank in ranks:
             rank.start()
-        killed = _watch(ranks)
+        killed = _watch(ranks, interrupt)
         outcomes = [pickle.loads(path.read_bytes()) for path in sorted(Path(folder).glob("outcome-*"))]
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     if killed:
@@ -172,11 +195,15 @@ def _processes(config: Config, main: Main, share: Share) -> Any:
     return outcomes[0]
 
 
-def _watch(ranks: list[Any]) -> str | None:
+def _watch(ranks: list[Any], interrupt: Interrupt) -> str | None:
     """Wait for all; when one dies the others get GRACE_S. Says which rank was killed from outside, if one was."""
-    deadline, killed = None, None
+    deadline, killed, told = None, None, False
     while alive := [rank for rank in ranks if rank.is_alive()]:
         multiprocessing.connection.wait([rank.sentinel for rank in alive], timeout=1.0)
+        if interrupt.is_set() and not told:
+            told = True
+            for rank in alive:
+                os.kill(rank.pid, signal.SIGUSR2)
         for rank in ranks:
             if rank.exitcode and deadline is None:
                 deadline = time.monotonic() + GRACE_S
@@ -187,15 +214,16 @@ def _watch(ranks: list[Any]) -> str | None:
     return killed
 
 
-def _process(config: Config, number: int, folder: str, main: Main, share: Share) -> None:
+def _process(config: Config, number: int, folder: str, port: int, main: Main, share: Share) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:  # killed outright, the launcher must not leave ranks behind that hold its run folder
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     outcome: Any
     try:
-        store = dist.FileStore(os.path.join(folder, "store"), config.nodes)
+        store = dist.TCPStore("127.0.0.1", port, None, False, wait_for_workers=False)
         place = Place(number, config.nodes, number, config.nodes)
-        outcome = run_rank(config, place, store, main, share(config), threading.Event())
+        with preempt.listening() as interrupt:
+            outcome = run_rank(config, place, store, main, share(config), interrupt)
     except BaseException as error:
         outcome = error if isinstance(error, RunError | ConfigError) else RunError(f"rank {number}: {error!r}")
     Path(folder, f"outcome-{number:06d}").write_bytes(pickle.dumps(outcome))

@@ -19,6 +19,7 @@ from repro.trainer import Batch, Step, Worker, any_rank, train_step
 
 if TYPE_CHECKING:
     from repro.data import Dataset
+    from repro.preempt import Interrupt
     from repro.ranks import Rank
 
 AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
@@ -26,13 +27,13 @@ EVALUATION_BATCH = 250
 STATUS_S = 2.0  # seconds between two updates of status.json
 
 
-def run(config: Config) -> dict[str, Any] | None:
+def run(config: Config, interrupt: Interrupt | None = None) -> dict[str, Any] | None:
     """Train as `config` says, from its last good checkpoint if there is one.
 
     Returns the summary, or None in a process that torchrun or srun started as another rank than 0. Raises RunError.
     """
     try:
-        return ranks.launch(config, train, load_data)
+        return ranks.launch(config, train, load_data, interrupt)
     except RunError as error:
         record.failed(config.folder, str(error))  # rank 0 may have died before it could say so
         raise
