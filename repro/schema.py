@@ -191,7 +191,7 @@ def from_dict(values: dict[str, Any]) -> Config:
     values = dict(values)
     try:
         for name, kind in get_type_hints(Config).items():
-            if name in values and dataclasses.is_dataclass(kind):
+            if name in values and isinstance(kind, type) and issubclass(kind, Checked):
                 values[name] = kind(**convert(name, values[name], dict))
         return Config(**values)
     except TypeError as error:  # a missing or an unknown key
@@ -225,7 +225,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         float: "a number",
         bool: "true or false",
         str: "a text",
-        dict: f"its keys, as in {name}.name=...",
+        dict: f"its keys, as in {name}.KEY=VALUE",
     }
     raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}.")
 
