@@ -48,7 +48,7 @@ class Probe:
         return update
 
     def _residual(self, like: Tensor) -> Tensor:
-        return getattr(self.inner, "residual", torch.zeros_like(like))
+        return self.inner.state_dict().get("residual", torch.zeros_like(like))
 
     def _record(self, held: Tensor, update: Tensor, rounds: list[Any]) -> dict[str, Any]:
         """`held` [m] is the gradient plus the residual before the step. Mass is the sum of magnitudes."""

@@ -30,7 +30,7 @@ class Group:
     data: str  # where the images came from, as the figures say it
     seeds: list[int]
     runs: list[str]
-    machine: dict[str, Any]  # versions, host and commit of the first run
+    machine: dict[str, Any]  # versions, processor and commit of the first run
     curve: list[Row]  # one row an epoch: epoch, step, and mean and std over the seeds
     per_step: Row  # the last step's counted traffic of rank 0
     iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s
@@ -186,7 +186,7 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
 
 
 NOT_SETTINGS = {"seed", "results", "experiment", "wandb", "timeout_s", "compare_every", "checkpoint_every"}
-MACHINE = ("versions", "host", "cpu", "cpus", "gpu", "gpus", "git", "commit", "device", "platform")
+MACHINE = ("versions", "cpu", "cpus", "gpus", "device", "platform", "git")
 
 
 def curve(evaluations: list[list[dict[str, Any]]]) -> list[Row]:

@@ -139,6 +139,7 @@ class Config(Checked):
     evaluate_every: int = key(default=1, low=1, result=False)
     checkpoint_every: int = key(default=0, low=0, result=False)
     compare_every: int = key(default=100, low=0, result=False)
+    probe_steps: list[int] = key(default=list, low=1, result=False)
     on_nonfinite: Literal["stop", "skip"] = key(default="stop")
     on_bad_image: Literal["skip", "stop"] = key(default="skip")
     timeout_s: float = key(default=1800.0, above=0, result=False)

@@ -15,6 +15,7 @@ from repro import checkpoint, network, ranks, record, schedule
 from repro.calibrate import calibrate
 from repro.collective import CollectiveError
 from repro.config import Config, RunError
+from repro.probe import Probe
 from repro.trainer import Batch, Step, Worker, any_rank, train_step
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ class Training:
         step = self.restore()
         if step == 0:
             self.calibrate()
+        if self.config.probe_steps:
+            steps, file = self.config.probe_steps, self.config.folder / "recorded.json"
+            self.worker.algorithm = Probe(self.worker.algorithm, self.rank.control, steps, file, step)
         self.began = time.perf_counter()
         while step < self.steps:
             epoch, first = divmod(step, self.per_epoch)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from repro.tables import Row
 
@@ -89,6 +89,14 @@ def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("nodes $P$")
+
+
+def plain_log(axes: Axes) -> None:
+    """A logarithmic y axis with 1, 3, 10, 30 ... written as such."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:

@@ -28,7 +28,7 @@ def draw(rows: list[Row], value: str, label: str, unit: float, command: str) -> 
                 _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=fill, label="_", markersize=4)
         _draw.nodes_axis(panel, _times.NODES)
         panel.set_title(_draw.model_name(model))
-        panel.set_ylim(bottom=0)
+        _draw.plain_log(panel)
     for panel in axes[::2]:
         panel.set_ylabel(label)
     _legend(figure, rows)

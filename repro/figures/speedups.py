@@ -1,0 +1,26 @@
+"""Throughput on 32 nodes and the speed-ups of gTop-k, published and from the cost formulas, beside ours."""
+
+from repro.figures import _times
+from repro.results import Results
+from repro.tables import Row
+
+TITLE = "IV. Throughput on 32 nodes and speed-ups of gTop-k"
+COMMAND = "repro run experiment=throughput"
+NODES = 32
+
+
+def table(results: Results) -> list[Row]:
+    rows = []
+    everything = _times.published(results) + _times.formula(results) + _times.ours(results)
+    for model in _times.MODELS:
+        for source in ("published", "formula", "modelled", "measured"):
+            rates = {r["algo"]: r["samples_per_s"] for r in everything if (r["model"], r["source"], r["nodes"]) == (model, source, NODES)}
+            if rates:
+                rows.append({"network": model, "source": source, **{f"{a} (samples/s)": rates.get(a) for a in ("dense", "topk", "gtopk", "gtopk_butterfly")},
+                             "over dense": ratio(rates, "dense"), "over Top-k": ratio(rates, "topk")})
+    return rows
+
+
+def ratio(rates: dict[str, float], other: str) -> float | None:
+    """Speed-up of gTop-k's tree, the paper's algorithm; None where one of the two is missing."""
+    return rates["gtopk"] / rates[other] if "gtopk" in rates and other in rates else None
