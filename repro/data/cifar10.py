@@ -1,0 +1,145 @@
+"""CIFAR-10 (Krizhevsky, 2009): the published archive, a folder or a zip of images, packed into one file."""
+
+from __future__ import annotations
+
+import fcntl
+import pickle
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from repro.config import ConfigError, Data
+from repro.data import Dataset
+from repro.images import class_folders, pack
+from repro.images.download import download, md5_of
+
+# the archive that torchvision takes, and its checksum
+URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+ARCHIVE = "cifar-10-python.tar.gz"
+MD5 = "c58f30108f718f92721af3b95e74349a"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+AGAIN = "`repro data prepare cifar10` or `repro data prepare cifar10 --from FOLDER_OR_ZIP`."
+
+
+def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+    if (data.classes, data.image_size) != (len(CLASSES), 32):
+        raise ConfigError(
+            f"data.classes={data.classes} data.image_size={data.image_size}: CIFAR-10 has 10 classes and "
+            "32x32 pixels. For other shapes choose data=synthetic."
+        )
+    path = _path(Path(data.root))
+    if not path.exists():
+        with _only_one_process(path):
+            if not path.exists():
+                prepare(None, Path(data.root))
+    return _dataset(pack.read(path, AGAIN), seed, data.options)
+
+
+def status(root: Path) -> dict[str, Any]:
+    path = _path(root)
+    size = path.stat().st_size if path.exists() else 0
+    state = "missing" if not size else "ready" if pack.is_whole(path) else "damaged"
+    return {"state": state, "path": path, "size": size, "how": AGAIN}
+
+
+def prepare(source: str | Path | None, root: Path) -> Path:
+    """`source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
+    archive = root / ARCHIVE
+    address = URL if source is None else str(source)
+    if address.startswith(("http://", "https://")):
+        if source is not None or not archive.exists():
+            download(address, archive, MD5, _by_hand(root))
+        source = archive
+    arrays = _read(Path(address) if source is None else Path(source))
+    pack.write(_path(root), arrays)
+    return _path(root)
+
+
+def read_archive(file: Path) -> dict[str, np.ndarray]:
+    """Arrays as class_folders.read gives them. Raises ConfigError if it is not the published archive."""
+    if (actual := md5_of(file)) != MD5:
+        raise ConfigError(
+            f"{file} is not the published archive, or incomplete: md5 {actual}, expected {MD5}."
+        )
+    return unpack(file)
+
+
+def unpack(file: Path) -> dict[str, np.ndarray]:
+    """Five training batches and a test batch, each a pickled dict of `data` [n, 3072] and `labels`."""
+    with tarfile.open(file) as tar:
+        files = {Path(member.name).name: tar.extractfile(member) for member in tar.getmembers()}
+        found = {name: file for name, file in files.items() if file and "_batch" in name}
+        batches = {name: ArrayUnpickler(file, encoding="latin1").load() for name, file in found.items()}
+    parts = {"train": [batches[f"data_batch_{i}"] for i in range(1, 6)], "test": [batches["test_batch"]]}
+    arrays: dict[str, np.ndarray] = {"classes": np.array(CLASSES)}
+    for split, part in parts.items():
+        planes = np.concatenate([batch["data"] for batch in part]).reshape(-1, 3, 32, 32)
+        arrays[f"{split}_images"] = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        arrays[f"{split}_labels"] = np.concatenate([batch["labels"] for batch in part]).astype(np.uint8)
+    return arrays
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Builds arrays and plain values and nothing else: a pickle may otherwise run any code."""
+
+    allowed = {"_reconstruct": np.empty(0).__reduce__()[0], "ndarray": np.ndarray, "dtype": np.dtype}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] == "numpy" and name in self.allowed:
+            return self.allowed[name]
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _read(source: Path) -> dict[str, np.ndarray]:
+    if not source.exists():
+        raise ConfigError(f"{source} does not exist. Name {ARCHIVE}, or a folder or zip file of images.")
+    if source.is_dir() and (source / ARCHIVE).exists():
+        source = source / ARCHIVE
+    if source.name.endswith((".tar.gz", ".tgz")):
+        return read_archive(source) | {"source": np.array("")}
+    arrays = class_folders.read(source, len(CLASSES), 32)
+    sizes = [len(arrays[f"{split}_labels"]) for split in class_folders.SPLITS]
+    part = "" if sizes == [50_000, 10_000] else f", {sizes[0]} + {sizes[1]} images"
+    return arrays | {"source": np.array(f"JPEG folder{part}")}
+
+
+def _dataset(arrays: dict[str, np.ndarray], seed: int, options: dict[str, Any]) -> Dataset:
+    from repro.images.memory import train_and_test  # here: torch takes seconds to import, status does without
+
+    train, test = ((arrays[f"{split}_images"], arrays[f"{split}_labels"]) for split in class_folders.SPLITS)
+    source = str(arrays["source"])
+    return Dataset(
+        name="cifar10",
+        description=f"cifar10 ({source})" if source else "cifar10",
+        classes=len(CLASSES),
+        image_size=32,
+        seed=seed,
+        **train_and_test(train, test, **options),
+    )
+
+
+def _path(root: Path) -> Path:
+    return root / "cifar10.npz"
+
+
+def _by_hand(root: Path) -> str:
+    return (
+        f"Or put the archive at {root / ARCHIVE} by hand and type the same again, or import images you have: "
+        "`repro data prepare cifar10 --from FOLDER_OR_ZIP`. data=digits needs no download."
+    )
+
+
+@contextmanager
+def _only_one_process(path: Path) -> Iterator[None]:
+    """While one process of a cluster's node fetches the data, the others wait for it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f".{path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be used: {error}. Choose another with data.root=.") from None

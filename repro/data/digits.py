@@ -1,0 +1,46 @@
+"""scikit-learn's 1,797 scans of handwritten digits, 8x8, magnified to RGB. Comes with the installation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from repro.config import ConfigError, Data
+from repro.data import Dataset
+
+HOW = "comes with the installation: data=digits"
+
+
+def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+    """1,437 images to train with and 360 to test, every fifth one: the same for every seed."""
+    if data.classes != 10 or data.image_size % 8:
+        raise ConfigError(
+            f"data.classes={data.classes} data.image_size={data.image_size}: the digits have 10 classes "
+            "and 8x8 pixels, which can be magnified to any multiple of 8, for example data.image_size=32."
+        )
+    from sklearn.datasets import load_digits
+
+    from repro.images.memory import train_and_test
+
+    scans = load_digits()
+    factor = data.image_size // 8
+    pixels = np.round(scans.images * (255 / 16)).astype(np.uint8)
+    images = pixels.repeat(factor, axis=1).repeat(factor, axis=2)[..., None].repeat(3, axis=3)
+    held_out = np.arange(len(images)) % 5 == 0
+    train, test = ((images[part], scans.target[part]) for part in (~held_out, held_out))
+    return Dataset(
+        name="digits",
+        description="digits (scikit-learn, magnified)",
+        classes=10,
+        image_size=data.image_size,
+        seed=seed,
+        **train_and_test(train, test, **data.options),
+    )
+
+
+def status(root: Path) -> dict[str, Any]:
+    return {"state": "ready", "path": None, "size": 0, "how": HOW}
+
+
+def prepare(source: str | Path | None, root: Path) -> Path:
+    raise ConfigError(f"Nothing to prepare: digits {HOW}.")

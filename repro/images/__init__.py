@@ -1,0 +1,1 @@
+"""What image data sets share: augmentation, images in memory or in files, packed files, downloads."""

@@ -1,0 +1,39 @@
+"""The usual ImageNet crops (Szegedy et al., 2015, section 6; as in torchvision) from a given generator."""
+
+import math
+from random import Random
+
+from PIL import Image
+
+SCALE = (0.08, 1.0)  # of the image's area
+RATIO = (3 / 4, 4 / 3)
+BILINEAR = Image.Resampling.BILINEAR
+
+
+def random_resized_crop(image: Image.Image, size: int, generator: Random) -> Image.Image:
+    """A random part of the image, resized to size x size and mirrored half of the time."""
+    left, top, width, height = _random_box(image.width, image.height, generator)
+    part = image.crop((left, top, left + width, top + height)).resize((size, size), BILINEAR)
+    return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if generator.random() < 0.5 else part
+
+
+def center_crop(image: Image.Image, size: int) -> Image.Image:
+    """The shorter side resized to 256 / 224 of `size`, then the middle: the usual way to test."""
+    scale = round(size * 256 / 224) / min(image.width, image.height)
+    width, height = max(size, int(image.width * scale)), max(size, int(image.height * scale))
+    image = image.resize((width, height), BILINEAR)
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
+    return image.crop((left, top, left + size, top + size))
+
+
+def _random_box(width: int, height: int, generator: Random) -> tuple[int, int, int, int]:
+    """Left, top, width, height of a part with area and ratio in range; the middle if ten tries find none."""
+    for _ in range(10):
+        area = width * height * generator.uniform(*SCALE)
+        ratio = math.exp(generator.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return generator.randint(0, width - w), generator.randint(0, height - h), w, h
+    w = min(width, round(height * RATIO[1]))
+    h = min(height, round(width / RATIO[0]))
+    return (width - w) // 2, (height - h) // 2, w, h

@@ -1,0 +1,22 @@
+"""VGG-16 for small images: 13 convolutions with BatchNorm and one linear layer, as the authors have it."""
+
+import torch
+from torch import nn
+
+from repro.models import require_size
+
+STAGES = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
+
+
+def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Module:
+    """14,728,266 parameters for 10 classes. Five poolings leave one pixel of 32x32, more are averaged."""
+    require_size("vgg16", image_size, 32)
+    layers: list[nn.Module] = []
+    inputs = 3
+    for stage in STAGES:
+        for outputs in stage:
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+            layers.append(nn.ReLU(inplace=True))
+            inputs = outputs
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))

@@ -1,0 +1,49 @@
+"""Which samples a rank reads: pure functions of (seed, epoch, rank, nodes), so a position suffices to resume.
+
+Rank r of P takes every P-th sample of the epoch's order, from r on. Batch i of all ranks together is the
+same set of samples for every P that divides the same global batch.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from repro.config import ConfigError
+from repro.rng import derive
+
+
+def order(samples: int, seed: int, epoch: int) -> np.ndarray:
+    """The epoch's permutation of range(samples)."""
+    return np.random.Generator(np.random.PCG64(derive(seed, "shuffle", epoch))).permutation(samples)
+
+
+def shard(samples: int, seed: int, epoch: int, rank: int, nodes: int) -> np.ndarray:
+    """This rank's samples of an epoch, [samples // nodes]; the few left over differ from epoch to epoch."""
+    return order(samples, seed, epoch)[: samples // nodes * nodes][rank::nodes]
+
+
+def steps_per_epoch(samples: int, nodes: int, batch: int) -> int:
+    """Full batches that every rank has. Raises ConfigError if there is none."""
+    steps = samples // nodes // batch
+    if steps == 0:
+        raise ConfigError(
+            f"{nodes} nodes with batch_per_node={batch} need {nodes * batch} training images for one step, "
+            f"there are {samples}. Lower nodes or batch_per_node."
+        )
+    return steps
+
+
+def train_batches(
+    samples: int, seed: int, epoch: int, rank: int, nodes: int, batch: int, start_batch: int
+) -> Iterator[np.ndarray]:
+    """The shard in batches [batch] from `start_batch` on; what does not fill a batch is left out."""
+    mine = shard(samples, seed, epoch, rank, nodes)
+    for i in range(start_batch, steps_per_epoch(samples, nodes, batch)):
+        yield mine[i * batch : (i + 1) * batch]
+
+
+def test_batches(samples: int, rank: int, nodes: int, batch: int) -> Iterator[np.ndarray]:
+    """Over all ranks every sample exactly once, in a fixed order; the last batch may be smaller."""
+    mine = np.arange(rank, samples, nodes)
+    for start in range(0, len(mine), batch):
+        yield mine[start : start + batch]
