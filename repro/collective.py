@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,7 +125,7 @@ class Collective:
             self.position = (None, time.perf_counter())  # not after a failure: where it failed is what others ask
         except RuntimeError as error:
             waited = time.perf_counter() - start
-            reason = str(error).strip().splitlines()[0]
+            reason = re.sub(r"^\[\S*gloo\S*\] ", "", str(error).strip()).split(". This is")[0].splitlines()[0]
             text = f"rank {self.rank} failed in {name} with rank {peer} after {waited:.1f} s: {reason}"
             raise CollectiveError(text) from error
         finally:

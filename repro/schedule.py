@@ -4,6 +4,7 @@
 (warm-ups and drops, which are written for schedule_epochs) is compressed or stretched to `epochs`.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,3 +29,8 @@ def density(epoch: float, config: "Config") -> float:
     """The densities of density_warmup for one epoch each, then `density`."""
     at = int(position(epoch, config))
     return config.density_warmup[at] if at < len(config.density_warmup) else config.density
+
+
+def entries(density: float, parameters: int) -> int:
+    """k: how many of `parameters` entries a density selects, at least one."""
+    return max(1, math.floor(density * parameters))

@@ -50,6 +50,7 @@ class GroupTransport:
     def close(self) -> None:
         """Drop the connections: ranks still waiting for this one fail at once instead of at their timeout."""
         self.group.abort()
+        del self.group  # gloo closes its sockets only with the group itself
 
     def _wire(self, x: Tensor, copy: bool = True) -> Tensor:
         if x.device.type == self.device.type:

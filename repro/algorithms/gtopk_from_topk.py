@@ -24,7 +24,7 @@ class Algorithm:
         local = select(self.residual, k)
         self.residual[local.index] = 0
         gathered = collective.all_gather(pack(local, k))
-        summed = add_sum([unpack(row, gradient.dtype) for row in gathered], gradient.zero_())
+        summed = add_sum([unpack(row, local.value.dtype) for row in gathered], gradient.zero_())
         total = select(summed, k)
         out = ~torch.isin(local.index, total.index)  # not among the final k: put back, whole, so nothing is lost
         self.residual[local.index[out]] = local.value[out]

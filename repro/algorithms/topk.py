@@ -24,7 +24,7 @@ class Algorithm:
         local = select(self.residual, k)
         self.residual[local.index] = 0
         gathered = collective.all_gather(pack(local, k))
-        parts = [unpack(row, gradient.dtype) for row in gathered]
+        parts = [unpack(row, local.value.dtype) for row in gathered]
         return add_sum(parts, gradient.zero_()).div_(collective.size)
 
     def state_dict(self) -> dict[str, Any]:
