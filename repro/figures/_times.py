@@ -6,7 +6,7 @@ from repro.tables import Row
 
 NODES = (4, 8, 16, 32)
 MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
-EXPERIMENTS = ("throughput", "time_breakdown")
+EXPERIMENTS = ("throughput",)
 
 
 def communicate(results: Results, algo: str, nodes: int, parameters: int) -> float:

@@ -7,7 +7,7 @@ from repro.results import Results
 from repro.tables import Row
 
 TITLE = "Scaling efficiency"
-COMMAND = "repro run experiment=scaling_efficiency"
+COMMAND = "repro run experiment=throughput"
 
 
 def table(results: Results) -> list[Row]:

@@ -8,7 +8,7 @@ from repro.results import PARTS, Results
 from repro.tables import Row
 
 TITLE = "Time of a gTop-k iteration on 32 nodes"
-COMMAND = "repro run experiment=time_breakdown"
+COMMAND = "repro run experiment=throughput"
 NODES = 32
 COLOURS = {"compute_s": ("#0072B2", "0.35"), "compress_s": ("#E69F00", "0.6"), "communicate_s": ("#009E73", "0.82")}
 HATCHES = {"compute_s": "", "compress_s": "//////", "communicate_s": ""}
