@@ -5,6 +5,7 @@
 Hydra is imported here alone, and only to compose. Nothing below the command line sees a DictConfig.
 """
 
+import copy
 import dataclasses
 import difflib
 import functools
@@ -57,9 +58,10 @@ def compose(overrides: list[str]) -> list[Config]:
     parsed = [_parse(text) for text in _network_files(overrides) if text != "experiment=null"]
     _check_groups(parsed)
     configs: dict[Path, Config] = {}
+    bases: dict[tuple[str, ...], Any] = {}
     with initialize_config_dir(config_dir=str(conf_folder().resolve()), version_base="1.3"):
         for point in _points(parsed):
-            config = _compose_one(point)
+            config = _compose_one(point, bases)
             configs.setdefault(config.folder, config)
     return list(configs.values())
 
@@ -101,7 +103,7 @@ def _parse(text: str) -> Any:
             f"{text}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}."
         )
     if not equals:
-        raise ConfigError(f"{text}: expected KEY=VALUE.{_near(name, [*GROUPS, *_root_keys()], '{}=...')}")
+        raise ConfigError(f"{text}: expected KEY=VALUE.{_near(name, [*GROUPS, *root_keys()], '{}=...')}")
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException:
@@ -184,30 +186,34 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str,
     return parts
 
 
-def _compose_one(overrides: list[str]) -> Config:
-    """One configuration inside Hydra's context; every failure becomes a ConfigError."""
+def _compose_one(overrides: list[str], bases: dict[tuple[str, ...], Any]) -> Config:
+    """One configuration inside Hydra's context. `bases` keeps what groups give, which points share."""
     from hydra import compose as hydra_compose
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
     try:
-        values: Any = OmegaConf.to_container(hydra_compose("config", overrides), resolve=True)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: lr_drops.x=3
-        if isinstance(error.__cause__, yaml.YAMLError):
-            raise ConfigError(str(error)) from None
-        groups = [text for text in overrides if text.partition("=")[0] in GROUPS]
-        known = _dotted(OmegaConf.to_container(hydra_compose("config", groups)))
+        if groups not in bases:
+            bases[groups] = hydra_compose("config", list(groups))
+        node = copy.deepcopy(bases[groups])
+        known = _dotted(OmegaConf.to_container(node))
         for text in overrides:
-            _check_key(text.partition("=")[0], known, text)
+            name = text.partition("=")[0]
+            if text not in groups:
+                _check_key(name, known, text)
+                OmegaConf.update(node, name, _parse(text).value())
+        values: Any = OmegaConf.to_container(node, resolve=True)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None
     values.pop("sweep", None)
-    names = [text.partition("=")[2] for text in overrides if text.startswith("experiment=")]
+    names = [text.partition("=")[2] for text in groups if text.startswith("experiment=")]
     values["experiment"] = experiment = names[0] if names else "default"
     for group, kind in KINDS.items():
         values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
-        _check_key(name, [*_root_keys(), "wandb"], f"{name} (experiment {experiment})")
+        _check_key(name, [*root_keys(), "wandb"], f"{name} (experiment {experiment})")
     return from_dict(values)
 
 
@@ -233,7 +239,7 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
 
 
 @functools.cache
-def _root_keys() -> list[str]:
+def root_keys() -> list[str]:
     plain = [f.name for f in dataclasses.fields(Config) if f.name not in ("wandb", *GROUPS)]
     return [*plain, *(f"wandb.{f.name}" for f in dataclasses.fields(Wandb))]
 
@@ -253,8 +259,8 @@ def _check_key(name: str, known: list[str], said: str) -> None:
     group = name.partition(".")[0]
     siblings = [k for k in known if k.startswith(group + ".")]
     near = _near(name, known, "{}")
-    if siblings and not near.startswith(" Did you mean " + group):
-        near = f" {group} has {', '.join(siblings)}.{near}"
+    if group in KINDS and not near:
+        near = f" It has {', '.join(siblings)}." if siblings else f" This {group} has no options."
     raise ConfigError(f"{said}: there is no key {name}.{near} {LIST_KEYS}")
 
 

@@ -1,7 +1,7 @@
 """The run folder: config.yaml, provenance.json, metrics.jsonl, status.json, and its mirror in W&B.
 
-metrics.jsonl is the truth: one JSON object a line, `kind` says which. status.json says `done` only after the last
-line is on the disk. Rank 0 alone writes.
+metrics.jsonl is the truth: one JSON object a line, `kind` says which. status.json says `done` only after the
+last line is on the disk. Rank 0 alone writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUMMED_UP = ("compute_s", "compress_s", "communicate_s", "source", "network")
 
 
 class RunFolder:
-    """A context in which rank 0 writes. Leaving it by an exception writes `failed` and the exception's text."""
+    """A context in which rank 0 writes. Leaving it by an exception writes `failed` and the reason."""
 
     def __init__(self, config: Config, description: str, device: Any):
         self.config, self.folder = config, config.folder
