@@ -1,13 +1,22 @@
-"""Sparse vectors as (index, value) pairs: exact top-k selection and the paper's merge (Sec. III, Definition 1)."""
+"""Sparse vectors as (index, value) pairs: exact top-k selection and the paper's merge (Sec. III, Definition 1).
+
+float32 on a CPU goes through the compiled loops of `kernels.py`, bfloat16 and float16 too (as float32, which holds
+them exactly); everything else, CUDA included, through torch operators. Both give the same bits.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from repro import kernels, sparse_torch
+
 PADDING = torch.iinfo(torch.int32).max  # the index that fills up a packed vector with fewer than k entries
+NOTHING = np.empty(0, np.float32)
+COMPILED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Sparse(NamedTuple):
@@ -22,7 +31,18 @@ def select(x: Tensor, k: int) -> Sparse:
 
     Zeros are never selected, so fewer than k entries come back when x has fewer non-zeros. x must hold no NaN.
     """
-    return _keep_largest(x.abs(), k, torch.arange(x.numel(), dtype=torch.int32, device=x.device), x)[0]
+    if not _compiled(x):
+        return Sparse(*sparse_torch.select(x, _checked(k)))
+    return _select(x.float(), NOTHING, k, kernels.NO_HISTORY, take=False, dtype=x.dtype)[0]
+
+
+def take_largest(residual: Tensor, gradient: Tensor, k: int, threshold: int) -> tuple[Sparse, int]:
+    """residual += gradient, then move the k largest entries out of it: (those entries, the threshold they passed).
+
+    float32 [m] on a CPU, in one pass over both. `threshold` is the one of the step before, or kernels.NO_HISTORY:
+    a guess that may cost time, never exactness.
+    """
+    return _select(residual, gradient.numpy(), k, threshold, take=True, dtype=residual.dtype)
 
 
 def merge(a: Sparse, b: Sparse, k: int) -> Sparse:
@@ -31,27 +51,43 @@ def merge(a: Sparse, b: Sparse, k: int) -> Sparse:
 
 
 def merge_with_rest(a: Sparse, b: Sparse, k: int) -> tuple[Sparse, Sparse]:
-    """`merge` and what it dropped: kept + rest == a + b, entry for entry."""
-    index, position = torch.cat([a.index, b.index]).unique(sorted=True, return_inverse=True)
-    left = a.value.new_zeros(index.numel())
-    right = b.value.new_zeros(index.numel())
-    left[position[: a.index.numel()]] = a.value
-    right[position[a.index.numel() :]] = b.value
-    value = left + right
-    return _keep_largest(value.abs(), k, index, value)
+    """`merge` and what it dropped: kept + rest == a + b, entry for entry. An exact zero is in neither."""
+    if not _compiled(a.value):
+        kept, rest = sparse_torch.merge_with_rest(a, b, _checked(k))
+        return Sparse(*kept), Sparse(*rest)
+    room = a.index.numel() + b.index.numel() + 1
+    index, total = np.empty(room, np.int32), np.empty(room, np.float32)
+    n = kernels.add(a.index.numpy(), a.value.float().numpy(), b.index.numpy(), b.value.float().numpy(), index, total)
+    # Rounded to the operands' precision before magnitudes are compared, since that is how the entries travel.
+    value = torch.from_numpy(total[:n]).to(a.value.dtype)
+    bits = value.float().view(torch.int32).numpy()
+    if n <= _checked(k):
+        return Sparse(torch.from_numpy(index[:n]), value), Sparse(a.index[:0], value[:0])
+    rest = np.empty((2, n - k + 1), np.int32)
+    kernels.keep_largest(index[:n], bits, k, kernels.kth_largest(bits, k), *rest)
+    return _pairs(index[:k], bits[:k], value.dtype), _pairs(*rest[:, : n - k], value.dtype)
+
+
+def outside(a: Sparse, b: Sparse) -> Sparse:
+    """The entries of a whose index b does not hold."""
+    if a.index.device.type != "cpu":
+        position = (~torch.isin(a.index, b.index)).nonzero().squeeze(1)
+    else:
+        room = np.empty(a.index.numel() + 1, np.int32)
+        n = kernels.outside(a.index.numpy(), b.index.numpy(), room)
+        position = torch.from_numpy(room[:n])
+    return Sparse(a.index[position], a.value[position])
 
 
 def to_dense(sparse: Sparse, out: Tensor) -> Tensor:
     """Write the sparse vector into out [m], zeros elsewhere."""
-    out.zero_()
-    out[sparse.index.long()] = sparse.value
-    return out
+    return add_sum([sparse], out.zero_())
 
 
 def add_sum(vectors: list[Sparse], out: Tensor) -> Tensor:
-    """out [m] += the sum of the sparse vectors, added in the order of the list (so every rank gets the same bits)."""
+    """out [m] += the sum of the sparse vectors, added in the order of the list, so every rank gets the same bits."""
     for vector in vectors:
-        out[vector.index.long()] += vector.value
+        out.index_add_(0, vector.index, vector.value)
     return out
 
 
@@ -68,7 +104,7 @@ def pack(sparse: Sparse, k: int) -> Tensor:
 
 
 def unpack(buffer: Tensor, dtype: torch.dtype) -> Sparse:
-    """The inverse of `pack` for values of `dtype`."""
+    """The inverse of `pack` for values of `dtype`; views of the buffer."""
     k = buffer.numel() // (4 + dtype.itemsize)
     index = buffer[: 4 * k].view(torch.int32)
     value = buffer[4 * k :].view(dtype)
@@ -76,15 +112,27 @@ def unpack(buffer: Tensor, dtype: torch.dtype) -> Sparse:
     return Sparse(index[:n], value[:n])
 
 
-def _keep_largest(magnitude: Tensor, k: int, index: Tensor, value: Tensor) -> tuple[Sparse, Sparse]:
-    """Split (index, value) into the k largest magnitudes and the other non-zeros."""
+def _select(
+    x: Tensor, gradient: np.ndarray, k: int, threshold: int, take: bool, dtype: torch.dtype
+) -> tuple[Sparse, int]:
+    """`kernels.select` with room for its candidates: (the selected, the k-th magnitude as an integer)."""
+    room = min(x.numel(), 2 * _checked(k)) + kernels.SLACK
+    index, bits = np.empty(room, np.int32), np.empty(room, np.int32)
+    n, reached = kernels.select(
+        x.view(torch.int32).numpy(), x.numpy(), gradient, k, np.int32(threshold), take, index, bits
+    )
+    return _pairs(index[:n].copy(), bits[:n].copy(), dtype), int(reached)
+
+
+def _pairs(index: np.ndarray, bits: np.ndarray, dtype: torch.dtype) -> Sparse:
+    return Sparse(torch.from_numpy(index), torch.from_numpy(bits).view(torch.float32).to(dtype))
+
+
+def _compiled(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in COMPILED
+
+
+def _checked(k: int) -> int:
     if k < 1:
         raise ValueError(f"k is {k}; it must be at least 1")
-    keep = magnitude > 0
-    if int(keep.sum()) > k:
-        threshold = magnitude.topk(k, sorted=False).values.min()
-        keep = magnitude > threshold
-        ties = (magnitude == threshold).nonzero().squeeze(1)
-        keep[ties[: k - int(keep.sum())]] = True
-    rest = (magnitude > 0) & ~keep
-    return Sparse(index[keep], value[keep]), Sparse(index[rest], value[rest])
+    return k

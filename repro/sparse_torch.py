@@ -1,0 +1,39 @@
+"""Selection and merge in torch operators, for any device and float type: the definition that `kernels.py` speeds up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Pairs = tuple[Tensor, Tensor]  # index, value
+
+
+def select(x: Tensor, k: int) -> Pairs:
+    """`sparse.select`: the k largest magnitudes of x [m], ties to the smaller index, no zeros."""
+    magnitude = x.abs()
+    k = min(k, x.numel())
+    candidates = (magnitude >= magnitude.topk(k).values[-1]).logical_and_(magnitude > 0).nonzero().squeeze(1)
+    return _split(candidates.int(), x[candidates], k)[0]
+
+
+def merge_with_rest(a: Pairs, b: Pairs, k: int) -> tuple[Pairs, Pairs]:
+    """`sparse.merge_with_rest`."""
+    index, position = torch.cat([a[0], b[0]]).unique(sorted=True, return_inverse=True)
+    left = a[1].new_zeros(index.numel())
+    right = left.clone()
+    left[position[: a[0].numel()]] = a[1]
+    right[position[a[0].numel() :]] = b[1]
+    total = left + right
+    return _split(index[total != 0], total[total != 0], k)
+
+
+def _split(index: Tensor, value: Tensor, k: int) -> tuple[Pairs, Pairs]:
+    """Part non-zero entries into the k largest magnitudes and the others, both in the order given."""
+    magnitude = value.abs()
+    keep = torch.ones_like(magnitude, dtype=torch.bool)
+    if value.numel() > k:
+        threshold = magnitude.topk(k).values[-1]
+        keep = magnitude > threshold
+        ties = (magnitude == threshold).nonzero().squeeze(1)
+        keep[ties[: k - int(keep.sum())]] = True
+    return (index[keep], value[keep]), (index[~keep], value[~keep])
