@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from repro import preempt, transport, watchdog
+from repro import lab, preempt, transport, watchdog
 from repro.collective import Collective, CollectiveError
 from repro.config import Config, ConfigError, RunError
 from repro.environment import Place, discover
@@ -81,6 +81,9 @@ def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None
         raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
     if config.cluster.name == "processes":
         return _processes(config, main, share, interrupt)
+    if config.cluster.name == "lab":
+        with lab.lab(config.network.bits_per_s) as switch:
+            return _processes(config, main, share, interrupt, switch)
     return _threads(config, main, share, interrupt)
 
 
@@ -171,7 +174,9 @@ def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> 
     return results[0]
 
 
-def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
+def _processes(
+    config: Config, main: Main, share: Share, interrupt: Interrupt, switch: lab.Lab | None = None
+) -> Any:
     """Ranks as processes, forked from a server that has imported torch once and run nothing with it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["repro.trainer", "repro.ranks"])
@@ -179,7 +184,9 @@ def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt) -
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         ranks = [
             context.Process(
-                target=_process, args=(config, number, folder, store.port, main, share), name=f"rank {number}"
+                target=_process,
+                args=(config, number, folder, store.port, main, share, switch),
+                name=f"rank {number}",
             )
             for number in range(config.nodes)
         ]
@@ -214,13 +221,17 @@ def _watch(ranks: list[Any], interrupt: Interrupt) -> str | None:
     return killed
 
 
-def _process(config: Config, number: int, folder: str, port: int, main: Main, share: Share) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # killed outright, the launcher must not leave ranks behind that hold its run folder
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+def _process(
+    config: Config, number: int, folder: str, port: int, main: Main, share: Share, switch: lab.Lab | None
+) -> None:
     outcome: Any
     try:
         store = dist.TCPStore("127.0.0.1", port, None, False, wait_for_workers=False)
+        if switch is not None:
+            lab.enter(switch, number)  # before any thread; the connection to the store stays outside
+        parent = multiprocessing.parent_process()
+        if parent is not None:  # killed outright, the launcher must not leave ranks behind that hold its run folder
+            threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
         place = Place(number, config.nodes, number, config.nodes)
         with preempt.listening() as interrupt:
             outcome = run_rank(config, place, store, main, share(config), interrupt)
