@@ -142,6 +142,7 @@ class Config(Checked):
     probe_steps: list[int] = key(default=list, low=1, result=False)
     on_nonfinite: Literal["stop", "skip"] = key(default="stop")
     on_bad_image: Literal["skip", "stop"] = key(default="skip")
+    threads: int | None = key(default=None, low=1, result=False)
     timeout_s: float = key(default=1800.0, above=0, result=False)
     results: str = key(default="results/runs", result=False)
     experiment: str = key(default="default", result=False)
