@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,16 +142,17 @@ def read_run(place: Path) -> Run:
     )
 
 
-def collect(runs: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left out.
 
     Raises ConfigError where there is no run at all.
     """
     found: dict[str, dict[str, list[tuple[Path, Run]]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
-    places = sorted(path.parent for path in runs.glob("*/*/status.json"))
+    places = sorted(path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only)
     if not places:
-        raise ConfigError(f"{runs}: there is no run folder. Name the folder that `repro run` wrote to, for example results/runs.")
+        wanted = f" of {', '.join(only)}" if only else ""
+        raise ConfigError(f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs results/runs.")
     for place in places:
         state = json.loads((place / "status.json").read_text())["state"]
         if state != "done":

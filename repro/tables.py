@@ -1,7 +1,6 @@
-"""Rows to text: CSV (the plotted numbers), Markdown, LaTeX booktabs and HTML."""
+"""Rows to text: CSV (the plotted numbers), Markdown and LaTeX booktabs."""
 
 import csv
-import html
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -66,22 +65,6 @@ def to_latex(rows: Sequence[Row]) -> str:
     head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
     align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
     return "\n".join([rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def to_html(rows: Sequence[Row]) -> str:
-    """The element alone; a cell that starts with "repro " is a command and is set as code."""
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in rows[0])
-    body = "".join("<tr>" + "".join(_html_cell(cell) for cell in row.values()) + "</tr>\n" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>\n"
-
-
-def _html_cell(cell: Any) -> str:
-    text = html.escape(for_people(cell))
-    if str(cell).startswith("repro "):
-        return f"<td><code>{text}</code></td>"
-    return f'<td class="number">{text}</td>' if isinstance(cell, int | float) else f"<td>{text}</td>"
 
 
 def _is_number(cell: Any) -> bool:

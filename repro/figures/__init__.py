@@ -7,6 +7,7 @@ A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, 
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ class Item:
     draw: Callable[[list[Row]], Figure] | None  # None: a table
 
     def ours(self, rows: Sequence[Row]) -> bool:
-        """Whether any row comes from a run of ours; rows without a source are computed and need none."""
-        return any("source" not in row or row["source"] in OURS for row in rows)
+        """Whether any row comes from a run of ours. Rows that name no source need no run."""
+        return any(str(row.get("source", "recorded")).split(",")[0].split(" ")[0] in OURS for row in rows)
 
     @property
     def experiment(self) -> str | None:
@@ -67,18 +68,29 @@ def _item(name: str) -> Item:
     return Item(name, module.TITLE, module.COMMAND, module.table, getattr(module, "draw", None))
 
 
-def save(item: Item, rows: list[Row], out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
-    """Draws a figure into out/NAME.FORMAT, byte for byte the same each time."""
+def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) -> dict[str, bytes]:
+    """The figure in each of `formats`, byte for byte the same each time."""
     import matplotlib.style
 
     assert item.draw is not None
     unknown = sorted(set(formats) - set(METADATA))
     if unknown:
         raise ConfigError(f"--format {unknown[0]}: choose from {', '.join(METADATA)}.")
-    out.mkdir(parents=True, exist_ok=True)
+    files = {}
     with matplotlib.style.context(STYLE):
         figure = item.draw(rows)
-        paths = [out / f"{item.name}.{kind}" for kind in formats]
-        for path, kind in zip(paths, formats, strict=True):
-            figure.savefig(path, format=kind, metadata=METADATA[kind])
+        for kind in formats:
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, metadata=METADATA[kind], **options)
+            files[kind] = buffer.getvalue()
+    return files
+
+
+def save(item: Item, rows: list[Row], out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
+    """Draws a figure into out/NAME.FORMAT."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for kind, data in render(item, rows, formats).items():
+        paths.append(out / f"{item.name}.{kind}")
+        paths[-1].write_bytes(data)
     return paths

@@ -20,7 +20,7 @@ def table(results: Results) -> list[Row]:
 
 
 def _row(where: str, nodes: Any, device: str, network: str, software: str) -> Row:
-    return {"where": where, "machines": nodes, "device": device, "network": network, "software": software}
+    return {"where": where, "source": "published" if nodes else "recorded", "machines": nodes, "device": device, "network": network, "software": software}
 
 
 def _device(machine: dict[str, Any]) -> str:

@@ -21,13 +21,13 @@ def table(results: Results) -> list[Row]:
         if group.model not in seen:
             seen.add(group.model)
             published = results.paper["models"].get(group.model, {})
-            rows.append(_row(group.model, "ours", group.data, published.get("parameters"), s["batch_per_node"] * s["accumulate"], s["lr"],
+            rows.append(_row(group.model, "trained", group.data, published.get("parameters"), s["batch_per_node"] * s["accumulate"], s["lr"],
                              s["epochs"], s["lr_drops"], s["weight_decay"], s["momentum"], group.schedule))
     return rows
 
 
 def _row(model, source, data, parameters, batch, lr, epochs, drops, decay, momentum, schedule="") -> Row:  # type: ignore[no-untyped-def]
     """Table rows are wide; the columns' names stand here once."""
-    return {"network": model, "whose": source, "data": data, "parameters": parameters, "batch per node": batch, "lr": lr, "epochs": epochs,
+    return {"network": model, "source": source, "data": data, "parameters": parameters, "batch per node": batch, "lr": lr, "epochs": epochs,
             "lr drops": ", ".join(f"{drop:g}" for drop in drops), "weight decay": decay, "momentum": momentum,
             "schedule": schedule or f"{epochs} epochs"}

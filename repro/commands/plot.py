@@ -1,0 +1,72 @@
+"""`repro plot figures`, `repro plot tables` and `repro plot list`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def complete(incomplete: str) -> list[str]:
+    from repro import figures
+
+    return [name for name in figures.names() if name.startswith(incomplete)]
+
+
+Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="One item; may be repeated.")]
+Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    group.command()(figures)
+    group.command()(tables)
+    group.command("list")(list_)
+    app.add_typer(group, name="plot", help="The paper's figures and tables, with what was obtained here.")
+
+
+def figures(
+    only: Only = None,
+    runs: Runs = None,
+    out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/figures"),
+    formats: Annotated[str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")] = "pdf,png",
+) -> None:
+    """Draw the figures, each with the plotted numbers as CSV beside it.
+
+    \b
+    repro plot figures                                 from the committed summaries
+    repro plot figures --runs results/runs             with the runs of this machine
+    repro plot figures --only convergence --format svg --out paper/
+    """
+    from repro import plots
+
+    plots.figures(only or [], runs, out, formats.split(","), typer.echo)
+
+
+def tables(
+    only: Only = None,
+    runs: Runs = None,
+    out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/tables"),
+) -> None:
+    """Write the tables as Markdown, LaTeX (booktabs) and CSV.
+
+    \b
+    repro plot tables
+    repro plot tables --only claims --runs results/runs
+    """
+    from repro import plots
+
+    plots.tables(only or [], runs, out, typer.echo)
+
+
+def list_(runs: Runs = None) -> None:
+    """Every figure and table, whether there is data of ours behind it, and the command that makes it.
+
+    \b
+    repro plot list
+    """
+    from repro import plots
+    from repro.sweep import table
+
+    table(plots.overview(runs))
