@@ -7,4 +7,4 @@ manifest=${1:?"usage: local.sh MANIFEST [runs at a time]"}
 at_once=${2:-1}
 
 # Only line numbers pass through the shell: repro reads the line itself.
-seq "$(wc -l <"$manifest")" | xargs -n 1 -P "$at_once" python -m repro run --manifest "$manifest" --line
+seq "$(wc -l <"$manifest")" | xargs -n 1 -P "$at_once" "${PYTHON:-python}" -m repro run --manifest "$manifest" --line

@@ -81,6 +81,12 @@ def job(env: Mapping[str, str] = os.environ) -> str | None:
     return env.get("SLURM_JOB_ID")
 
 
+def start(env: Mapping[str, str] = os.environ) -> str | None:
+    """This start of this SLURM job, "JOB.RESTARTS": SLURM ends one before it begins the next. Or None."""
+    name = job(env)
+    return name and f"{name}.{env.get('SLURM_RESTART_COUNT', '0')}"
+
+
 def first_host(nodelist: str) -> str:
     """First name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
     first = re.split(r",(?![^\[]*\])", nodelist, maxsplit=1)[0]

@@ -131,9 +131,7 @@ def _plan(configs: list[Config], only: str | None, results: Path, options: list[
 def _choose(configs: list[Config], only: str | None, results: Path) -> Generator[str, None, list[Array]]:
     """Yields what is left out and why; returns the arrays of the rest."""
     states = status.states(configs, results)
-    chosen = [
-        c for c in configs if (states[c.folder] == only if only else states[c.folder] not in status.SETTLED)
-    ]
+    chosen = [c for c in configs if (states[c.folder] == only if only else states[c.folder] in status.OPEN)]
     for state in sorted(set(states.values())):
         count = sum(states[c.folder] == state for c in configs if c not in chosen)
         if count:

@@ -1,7 +1,8 @@
 """One owner at a time for a folder: `owner.json` names the process, its heartbeat says that it lives.
 
 A crash leaves the file behind. It is stale when its process is gone (same host: at once, by pid and start
-time) or when its heartbeat has stopped (another host: after STALE_S). The check and the take-over happen
+time), when its heartbeat has stopped (another host: after STALE_S), or when an earlier start of this very
+SLURM job left it (at once: SLURM ends one before it begins the next). The check and the take-over happen
 under a file lock that the kernel drops with the process: two starters cannot both find the same owner stale.
 """
 
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from repro import environment
 from repro.schema import RunError
 
 HEARTBEAT_S = 15.0
@@ -38,8 +40,9 @@ class Lock:
         with _alone(folder):
             owner = holder(folder)
             if owner is not None:
+                job = f" (SLURM job {owner['job'].partition('.')[0]})" if owner.get("job") else ""
                 raise Held(
-                    f"{folder} is in use by process {owner['pid']} on {owner['host']} "
+                    f"{folder} is in use by process {owner['pid']} on {owner['host']}{job} "
                     f"since {owner['since']}; wait for it or end it"
                 )
             _write(self.file, self.me)
@@ -63,11 +66,21 @@ def holder(folder: Path) -> dict[str, Any] | None:
     owner = _read(folder / "owner.json")
     if owner is None:
         return None
-    if owner["host"] == socket.gethostname():
+    if ended(owner.get("job"), environment.start()):
+        alive = False
+    elif owner["host"] == socket.gethostname():
         alive = process_start(owner["pid"]) == owner["start"]
     else:
         alive = _age(folder) < STALE_S
     return owner if alive else None
+
+
+def ended(job: str | None, mine: str | None) -> bool:
+    """Whether `job` ("ID.RESTARTS") is an earlier start of the job `mine`."""
+    if job is None or mine is None:
+        return False
+    (its, start), (own, now) = job.rsplit(".", 1), mine.rsplit(".", 1)
+    return its == own and int(start) < int(now)
 
 
 def process_start(pid: int) -> str | None:
@@ -88,7 +101,10 @@ def process_start(pid: int) -> str | None:
 
 
 def _this_process() -> dict[str, Any]:
-    return {"pid": os.getpid(), "start": process_start(os.getpid()), "host": socket.gethostname()}
+    return {
+        "pid": os.getpid(), "start": process_start(os.getpid()), "host": socket.gethostname(),
+        "job": environment.start(),
+    }  # fmt: skip
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from repro import lock, progress, provenance
+from repro import environment, lock, preempt, progress, provenance
 from repro.config import Config, ConfigError, RunError, to_yaml
 from repro.lock import Lock
 
@@ -53,6 +53,8 @@ class RunFolder:
         kept = [line for line in lines if step and line.get("step", 0) <= step]
         _write(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
         self.metrics = open(self.folder / "metrics.jsonl", "a")  # noqa: SIM115
+        self.provenance["resumed_at"] = step
+        self._save_provenance()
         if step:
             self.progress.say(f"resuming {self.folder} after step {step}")
 
@@ -100,7 +102,8 @@ def write_status(folder: Path, state: str, step: int, steps: int, error: str | N
 def failed(folder: Path, error: str) -> None:
     """Say `failed` for a rank 0 that could not: unless it could, or the folder is another process's."""
     status, owner = _read_json(folder / "status.json"), lock.holder(folder)
-    if status.get("state") != "running" or (owner is not None and owner["pid"] != os.getpid()):
+    ours = owner is None or owner["pid"] == os.getpid() or owner.get("job") == (environment.start() or "none")
+    if status.get("state") != "running" or not ours:
         return
     try:
         write_status(folder, "failed", status.get("step", 0), status.get("steps", 0), error)
@@ -183,7 +186,8 @@ class Mirror:
     def __init__(self, config: Config):
         self.run: Any = None
         if config.wandb.mode != "disabled":
-            self._try(self._start, config)
+            with preempt.shielded():
+                self._try(self._start, config)
 
     def _start(self, config: Config) -> None:
         import dataclasses

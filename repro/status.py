@@ -1,4 +1,4 @@
-"""How the runs of a results folder stand: from their files, their locks, and SLURM's queue if there is one."""
+"""How the runs of a results folder stand: from their files, their locks, and SLURM's queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from repro.config import Config
 LAUNCHES = "launches"  # the folder in RESULTS that `repro launch` keeps manifests and logs in
 JOB_PREFIX = "repro-"
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
-SETTLED = ("done", "running", "pending")  # nothing to submit
+OPEN = ("failed", "preempted", "new")  # to be submitted
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,20 @@ import os
 import sys
 from typing import Any
 
-from repro import environment, lock, record
+from repro import environment, lock, preempt, record
 from repro.config import Config, RunError
 
 
 def run(configs: list[Config]) -> int:
-    """Train what is not done, go on with what was begun, and print one table. Returns the exit code."""
+    """Train what is not done, go on with what was begun, and print one table. Returns the exit code.
+
+    Told to stop by USR2, it puts its SLURM job back into the queue; by TERM or INT, it does not.
+    """
+    with preempt.listening() as interrupt:
+        return _run(configs, interrupt)
+
+
+def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
     place = environment.discover()
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     for config in configs:
@@ -20,7 +28,7 @@ def run(configs: list[Config]) -> int:
     summaries, failures = [], 0
     try:
         for config in configs:
-            summary = _one(config, speaks)
+            summary = _one(config, interrupt, alone=place is None, speaks=speaks)
             summaries.append(summary)
             failures += summary["state"] not in ("done", "preempted")
             if summary["state"] == "preempted":
@@ -31,26 +39,33 @@ def run(configs: list[Config]) -> int:
         return 130
     if speaks:
         report(configs[: len(summaries)], summaries)
-    return 1 if failures else 0
+        if summaries[-1]["state"] == "preempted" and not interrupt.final and environment.job():
+            _say(preempt.requeue(), speaks)
+    return 1 if failures else 130 if interrupt.final else 0
 
 
-def _one(config: Config, speaks: bool) -> dict[str, Any]:
+def _one(config: Config, interrupt: preempt.Interrupt, alone: bool, speaks: bool) -> dict[str, Any]:
     """One run's summary. A failure is said and kept in it, so that the rest of a sweep still runs."""
+    if not alone:  # ranks that look at the folder at different moments could disagree: `training` asks rank 0
+        return _train(config, interrupt)
     if record.state(config.folder) == "done":
         _say(f"{config.folder} is done already; remove the folder to run it again.", speaks)
         return record.summary(config.folder)
     owner = lock.holder(config.folder)
-    if speaks and owner is not None and owner["pid"] != os.getpid():
+    if owner is not None and owner["pid"] != os.getpid():
         _say(f"{config.folder} is in use by process {owner['pid']} on {owner['host']}; left out.", speaks)
         return {**record.summary(config.folder), "state": "in use"}
+    return _train(config, interrupt)
+
+
+def _train(config: Config, interrupt: preempt.Interrupt) -> dict[str, Any]:
     from repro import training
 
     try:
-        training.run(config)
+        return training.run(config, interrupt)
     except RunError as error:
         _say(f"repro: {error}", True)
         return {**record.summary(config.folder), "state": "failed"}
-    return record.summary(config.folder)
 
 
 def report(configs: list[Config], summaries: list[dict[str, Any]]) -> None:

@@ -28,10 +28,10 @@ EVALUATION_BATCH = 250
 STATUS_S = 2.0  # seconds between two updates of status.json
 
 
-def run(config: Config, interrupt: Interrupt | None = None) -> dict[str, Any] | None:
-    """Train as `config` says, from its last good checkpoint if there is one.
+def run(config: Config, interrupt: Interrupt | None = None) -> dict[str, Any]:
+    """Train as `config` says, from its last good checkpoint if there is one; a run that is done stays as it is.
 
-    Returns the summary, or None in a process that torchrun or srun started as another rank than 0. Raises RunError.
+    Returns the summary; another rank than 0 that torchrun or srun started, its state alone. Raises RunError.
     """
     try:
         return ranks.launch(config, train, load_data, interrupt)
@@ -46,11 +46,12 @@ def load_data(config: Config) -> Dataset:
     return data.load(config.data, config.seed, config.on_bad_image)
 
 
-def train(config: Config, rank: Rank, data: Dataset) -> dict[str, Any] | None:
+def train(config: Config, rank: Rank, data: Dataset) -> dict[str, Any]:
     """One rank's whole run. Rank 0 keeps the run folder and returns its summary."""
+    if rank.control.gather_objects(record.state(config.folder))[0] == "done":
+        return record.summary(config.folder)
     if rank.rank:
-        Training(config, rank, data, None).run()
-        return None
+        return {"state": Training(config, rank, data, None).run()}
     with record.RunFolder(config, description=data.description, device=rank.device) as folder:
         try:
             Training(config, rank, data, folder).run()
@@ -72,7 +73,8 @@ class Training:
         self.began, self.told = time.perf_counter(), 0.0
         self.spans: list[Step] = []
 
-    def run(self) -> None:
+    def run(self) -> str:
+        """Returns the state it ends in: done, or preempted if any rank was told to stop."""
         step = self.restore()
         if step == 0:
             self.calibrate()
@@ -216,7 +218,8 @@ class Training:
             files["shared.pt"] = worker.replica.shared_state()
         checkpoint.save(self.checkpoints, step, files, self.rank.control)
 
-    def tell(self, state: str, step: int) -> None:
+    def tell(self, state: str, step: int) -> str:
         self.told = time.monotonic()
         if self.folder is not None:
             self.folder.status(state, step, self.steps)
+        return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +24,8 @@ def run(
         typer.Argument(metavar="KEY=VALUE", autocompletion=complete, help="Settings; commas sweep."),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Print the composed settings and stop.")] = False,
+    manifest: Annotated[Path | None, typer.Option(help="A manifest of `repro launch`, with --line.")] = None,
+    line: Annotated[int, typer.Option(help="Which run of the manifest.")] = 1,
 ) -> None:
     """Train one run, or every run of a sweep one after another.
 
@@ -37,9 +40,11 @@ def run(
     A run that is done is not run again, an unfinished one goes on from its last checkpoint: type the same
     command.
     """
-    from repro import config
+    from repro import config, launch
 
-    configs = config.compose(overrides or [])
+    if manifest is not None and overrides:
+        raise config.ConfigError("--manifest has all settings already; leave out KEY=VALUE")
+    configs = config.compose(overrides or []) if manifest is None else [launch.read_line(manifest, line)]
     if show:
         typer.echo("---\n".join(config.to_yaml(one) for one in configs), nl=False)
         return

@@ -1,0 +1,196 @@
+"""Manifests and sbatch calls: what is submitted, that no value reaches a shell, and what is left out."""
+
+import dataclasses
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro import launch, record, status
+from repro.config import ConfigError, compose
+from repro.lock import Lock
+
+SWEEP = ["model=resnet20", "data=digits", "algo=dense,topk,gtopk", "nodes=4,2"]
+UGLY = "a b'c\"d$(touch pwned);e\nf%A`touch pwned`*"
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    return compose(SWEEP)
+
+
+def placed(configs, results: Path) -> list:
+    return [dataclasses.replace(config, results=str(results)) for config in configs]
+
+
+def finish(config, state: str = "done") -> None:
+    config.folder.mkdir(parents=True)
+    (config.folder / "config.yaml").write_text("")
+    record.write_status(config.folder, state, 5, 5)
+
+
+def test_one_array_per_number_of_nodes(sweep):
+    arrays = launch.arrays(sweep, Path("launches/now"))
+    assert [(array.nodes, len(array.runs)) for array in arrays] == [(2, 3), (4, 3)]
+    assert {config.folder for array in arrays for config in array.runs} == {config.folder for config in sweep}
+
+
+def test_golden_sbatch_call(sweep, monkeypatch):
+    """What repro launch types. A change here changes what every user's cluster is asked for."""
+    monkeypatch.chdir("/")
+    array = launch.arrays(sweep, Path("/data/100%/launches/20260101-120000.1"))[1]
+    command = array.command(["--partition=gpu", "--time=1:00:00"])
+    assert command[:-3] == [
+        "sbatch",
+        "--parsable",
+        "--partition=gpu",
+        "--time=1:00:00",
+        "--array=1-3",
+        "--ntasks=4",
+        "--job-name=repro-20260101-120000.1-n4",
+        "--output=/data/100%%/launches/20260101-120000.1/%A_%a.log",
+        "--chdir=/",
+    ]
+    script, manifest, _ = command[-3:]
+    assert Path(script).name == "array.sbatch" and Path(script).is_file()
+    assert manifest == "/data/100%/launches/20260101-120000.1/n4.jsonl"
+
+
+def test_golden_manifest(sweep, tmp_path):
+    """One JSON object a line: the run's name, then all that the run is. Old manifests must stay readable."""
+    array = launch.arrays(sweep, tmp_path)[0]
+    array.write()
+    lines = array.manifest.read_text().split("\n")
+    assert lines.pop() == "" and len(lines) == 3
+    for number, (text, config) in enumerate(zip(lines, array.runs, strict=True), 1):
+        item = json.loads(text)
+        assert list(item) == ["run", "config"]
+        assert item["run"] == f"default/{config.run_id}"
+        assert item["config"]["algo"]["name"] == config.algo.name
+        assert launch.read_line(array.manifest, number) == config
+
+
+def test_a_bad_line_is_the_users_error(sweep, tmp_path):
+    array = launch.arrays(sweep, tmp_path)[0]
+    array.write()
+    with pytest.raises(ConfigError, match="lines 1 to 3, not 4"):
+        launch.read_line(array.manifest, 4)
+    with pytest.raises(ConfigError, match="No such file"):
+        launch.read_line(tmp_path / "none.jsonl", 1)
+    (tmp_path / "other").write_text("hello\n")
+    with pytest.raises(ConfigError, match="not of a manifest"):
+        launch.read_line(tmp_path / "other", 1)
+
+
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text | st.sampled_from([UGLY, "$(x)", "a;b", "a\nb", "'", '"', "\u2028", "-rf", "..", "../../x"]))
+def test_no_text_escapes(text):
+    """Whatever a value is: one line, read back unchanged, and the run stays inside the results folder."""
+    config = compose(["data=digits", "model=resnet20"])[0] if not CACHE else CACHE[0]
+    CACHE[:] = [config]
+    ugly = dataclasses.replace(
+        config,
+        results=text,
+        experiment=text,
+        data=dataclasses.replace(config.data, root=text),
+        wandb=dataclasses.replace(config.wandb, project=text),
+    )
+    line = launch.line(ugly)
+    assert len(line.splitlines()) == 1 and line.isascii()
+    assert launch.from_dict(json.loads(line)["config"]) == ugly
+    inside = os.path.relpath(ugly.folder, text)
+    assert not inside.startswith("..") and len(Path(inside).parts) == 2
+
+    array = launch.Array(2, (ugly,), Path(text) / "launches" / "now")
+    command = array.command([f"--comment={text}"])
+    assert shlex.split(shlex.join(command)) == command
+
+
+CACHE: list = []
+
+
+def test_a_shell_reads_the_dry_run_back(sweep, tmp_path):
+    """The printed command, pasted into bash, is the very call; nothing in it runs."""
+    configs = placed(sweep, tmp_path / UGLY)
+    lines = list(launch.launch(configs, None, True, [f"--comment={UGLY}"]))
+    printed = [line for line in lines if line.startswith("sbatch")]
+    assert len(printed) == 2 and not (tmp_path / UGLY).exists()
+    shown = subprocess.run(
+        ["bash", "-c", printed[0].replace("sbatch", "printf '%s\\0'", 1)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    words = shown.stdout.split("\0")
+    assert f"--comment={UGLY}" in words and "--ntasks=2" in words
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
+    configs = placed(sweep, tmp_path)
+    finish(configs[0])
+    finish(configs[1], "failed")
+
+    def planned(only):
+        lines = list(launch.launch(configs, only, True, []))
+        return {str(c.folder) for c in configs if any(str(c.folder) in line for line in lines)}
+
+    assert planned(None) == {str(c.folder) for c in configs[1:]}
+    assert planned("failed") == {str(configs[1].folder)}
+    assert planned("preempted") == set()
+
+
+def test_two_hundred_launches_of_a_finished_sweep(sweep, tmp_path):
+    configs = placed(sweep, tmp_path)
+    for config in configs:
+        finish(config)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for _ in range(200):
+        assert list(launch.launch(configs, None, False, [])) == ["6 of 6 runs left out: done"]
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path: text for path, text in after.items() if status.LAUNCHES not in path.parts} == before
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_states(sweep, tmp_path):
+    """A dead owner's `running` is a failure, a live one's is not, and the queue speaks for what nobody runs."""
+    config = placed(sweep, tmp_path)[0]
+    folder = config.folder
+    assert status.run(folder, None).state == "new"
+    assert status.run(folder, "pending").state == "pending"
+    finish(config, "running")
+    assert status.run(folder, None).state == "failed" and "killed" in status.run(folder, None).error
+    lock = Lock(folder)
+    assert status.run(folder, None).state == "running"
+    lock.release()
+    record.write_status(folder, "preempted", 3, 5)
+    assert status.run(folder, None).state == "preempted"
+    assert status.run(folder, "pending").state == "pending"
+    record.write_status(folder, "done", 5, 5)
+    assert status.run(folder, "running").state == "done"
+    (folder / "metrics.jsonl").write_text(
+        '{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1'
+    )
+    shown = status.table(status.survey(tmp_path))
+    assert "50.00 %" in shown and "5/5" in shown and shown.endswith("1 done")
+    assert status.survey(tmp_path, "other") == []
+
+
+def test_scripts_are_shell_and_short():
+    for name in ("array.sbatch", "local.sh"):
+        path = launch.launchers() / name
+        subprocess.run(["bash", "-n", str(path)], check=True)
+        assert len(path.read_text().splitlines()) < 60
+    directives = [
+        line for line in path.with_name("array.sbatch").read_text().splitlines() if line[:7] == "#SBATCH"
+    ]
+    words = " ".join(directives)
+    assert all(word in words for word in ("--signal=USR2@120", "--requeue", "--open-mode=append", "%A_%a"))
