@@ -161,7 +161,7 @@ def test_two_hundred_launches_of_a_finished_sweep(sweep, tmp_path):
 
 
 def test_states(sweep, tmp_path):
-    """A dead owner's `running` is a failure, a live one's is not, and the queue speaks for what nobody runs."""
+    """A dead owner's `running` is a failure, a live one's is not; the queue speaks for what nobody runs."""
     config = placed(sweep, tmp_path)[0]
     folder = config.folder
     assert status.run(folder, None).state == "new"

@@ -39,8 +39,6 @@ def status(
             typer.echo("\033[2J\033[H", nl=False)  # clear the terminal
         nothing = f"no runs under {results}: start one with `repro run` or `repro launch`"
         typer.echo(state.table(runs) if runs else nothing)
-            else f"no runs under {results}; start one with `repro run` or `repro launch`"
-        )
         if not watch or all(run.state not in ("running", "pending") for run in runs):
             return
         time.sleep(5)
