@@ -20,8 +20,6 @@ BLOCK = 128  # entries of which the largest magnitude is found before any is loo
 SUBBLOCK = 16  # the same again for so many
 SLACK = 4096  # room beyond 2 k for candidates, so that small k are seldom compacted
 MAGNITUDE = np.int32(0x7FFFFFFF)
-EIGHTH = np.int32(1 << 20)  # of an octave: 6 to 12 %. Under error feedback the threshold falls further in < 1 % of steps
-NO_HISTORY = -1
 
 
 def compiled(signature: str) -> Callable[[Any], Any]:
@@ -79,35 +77,37 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
     return kept
 
 
-@compiled("int32(int32[::1], int64)")
-def estimate(x, k):
-    """A magnitude that somewhat more than k entries of x exceed, most likely: from a strided sample."""
-    step = (x.size >> 16 if x.size > 1 << 20 else x.size >> 13) | 1  # odd: in step with no power of two
-    sample = np.empty((x.size + step - 1) // step, np.int32)
-    for i in range(sample.size):
-        sample[i] = x[i * step]
+@compiled("int32(float32[::1], float32[::1], int64)")
+def estimate(x, gradient, k):
+    """A magnitude that somewhat more than k entries of x + gradient exceed, most likely: from a strided sample."""
+    samples = min(max(x.size >> 5, 1 << 13), 1 << 16)
+    step = x.size // samples | 1  # odd, so as not to fall into step with the powers of two of a network's shapes
+    sample = x[::step].copy()
+    for i in range(sample.size if gradient.size > 0 else 0):
+        sample[i] += gradient[i * step]
     expected = sample.size * (k / x.size)
-    rank = int(1.25 * expected + 3 * np.sqrt(expected)) + 2
-    return max(kth_largest(sample, rank) - 1, 0) if rank <= sample.size else 0
+    rank = int(1.1 * expected + 4 * np.sqrt(expected)) + 2
+    return np.int32(max(kth_largest(sample.view(np.int32), rank) - 1, 0) if rank <= sample.size else 0)
 
 
-@compiled("Tuple((int64, int32))(int32[::1], float32[::1], float32[::1], int64, int32, int32[::1], int32[::1])")
-def candidates(x, residual, gradient, k, threshold, index, bits):
-    """Collect the entries of x above the threshold, k or more, in one pass: (how many, the threshold at the end).
+@compiled("int64(float32[::1], float32[::1], int64, int32, int32[::1], int32[::1])")
+def candidates(x, gradient, k, threshold, index, bits):
+    """Collect entries of x whose magnitude exceeds the threshold, the k largest among them, in one pass: how many.
 
     When the room for them is full (index and bits, at least k + BLOCK), the k largest so far stay and the threshold
     rises to their smallest: later entries of the same magnitude would lose the tie. So a low threshold costs time,
-    and one that is too high shows as fewer than k. A gradient, unless it is empty, is added on the way to the
-    residual, of which x is the view, while the block is in the nearest cache.
+    and one that is too high shows as fewer than k. A gradient, unless it is empty, is added to x on the way, while
+    the block is in the nearest cache.
     """
     none = index[:0]
+    x_bits = x.view(np.int32)
     n = 0
     for start in range(0, x.size, BLOCK):
-        block = x[start : start + BLOCK]
         if gradient.size > 0:
-            here, more = residual[start : start + BLOCK], gradient[start : start + BLOCK]
+            here, more = x[start : start + BLOCK], gradient[start : start + BLOCK]
             for i in range(here.size):
                 here[i] += more[i]
+        block = x_bits[start : start + BLOCK]
         largest = np.int32(0)
         for i in range(block.size):
             largest = max(largest, np.int32(block[i] & MAGNITUDE))
@@ -126,40 +126,26 @@ def candidates(x, residual, gradient, k, threshold, index, bits):
                     index[n] = start + offset + i
                     bits[n] = part[i]
                     n += (part[i] & MAGNITUDE) > threshold
-    return n, threshold
+    return n
 
 
-@compiled(
-    "Tuple((int64, int32))(int32[::1], float32[::1], float32[::1], int64, int32, boolean, int32[::1], int32[::1])"
-)
-def select(x, residual, gradient, k, history, take, index, bits):
-    """The k largest magnitudes of x, ties to the smaller index, into index and bits: (how many, the k-th magnitude).
+@compiled("int64(float32[::1], float32[::1], int64, int32, boolean, int32[::1], int32[::1])")
+def select(x, gradient, k, threshold, take, index, bits):
+    """x += gradient, unless it is empty; the k largest magnitudes of x, ties to the smaller index: how many.
 
-    `history` is the k-th magnitude of a vector that was much like this one, or NO_HISTORY. If it misleads, a second
-    pass goes by a sample of x, and a third, if even that is too high, begins at zero. `take` zeroes in x what was
-    selected.
+    `threshold` is a guess. If fewer than k entries exceed it, a second pass begins at zero: a wrong guess costs time,
+    never exactness. `take` zeroes in x what was selected.
     """
     none = index[:0]
-    if history == NO_HISTORY:
-        for i in range(gradient.size):
-            residual[i] += gradient[i]
-        n = threshold = np.int32(0)
-    else:
-        threshold = max(history - EIGHTH, np.int32(0))
-        n, _ = candidates(x, residual, gradient, k, threshold, index, bits)
-    if n < k and (threshold > 0 or history == NO_HISTORY):
-        threshold = estimate(x, k)
-        n, _ = candidates(x, residual, gradient[:0], k, threshold, index, bits)
-        if n < k and threshold > 0:
-            n, _ = candidates(x, residual, gradient[:0], k, np.int32(0), index, bits)
-    reached = np.int32(NO_HISTORY)
-    if n >= k:
-        reached = kth_largest(bits[:n], k)
-        n = keep_largest(index[:n], bits[:n], k, reached, none, none)
+    n = candidates(x, gradient, k, threshold, index, bits)
+    if n < k and threshold > 0:
+        n = candidates(x, gradient[:0], k, np.int32(0), index, bits)
+    if n > k:
+        n = keep_largest(index[:n], bits[:n], k, kth_largest(bits[:n], k), none, none)
     if take:
         for i in range(n):
             x[index[i]] = 0
-    return n, reached
+    return n
 
 
 @compiled("int64(int32[::1], float32[::1], int32[::1], float32[::1], int32[::1], float32[::1])")

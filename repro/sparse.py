@@ -33,16 +33,16 @@ def select(x: Tensor, k: int) -> Sparse:
     """
     if not _compiled(x):
         return Sparse(*sparse_torch.select(x, _checked(k)))
-    return _select(x.float(), NOTHING, k, kernels.NO_HISTORY, take=False, dtype=x.dtype)[0]
+    return _select(x.float(), None, k, take=False, dtype=x.dtype)
 
 
-def take_largest(residual: Tensor, gradient: Tensor, k: int, threshold: int) -> tuple[Sparse, int]:
-    """residual += gradient, then move the k largest entries out of it: (those entries, the threshold they passed).
-
-    float32 [m] on a CPU, in one pass over both. `threshold` is the one of the step before, or kernels.NO_HISTORY:
-    a guess that may cost time, never exactness.
-    """
-    return _select(residual, gradient.numpy(), k, threshold, take=True, dtype=residual.dtype)
+def take_largest(residual: Tensor, gradient: Tensor, k: int) -> Sparse:
+    """residual += gradient, then move the k largest entries out of the residual: one pass over both [m]."""
+    if _compiled(residual) and gradient.dtype == residual.dtype == torch.float32:
+        return _select(residual, gradient, k, take=True, dtype=residual.dtype)
+    local = select(residual.add_(gradient), k)
+    residual[local.index.long()] = 0
+    return local
 
 
 def merge(a: Sparse, b: Sparse, k: int) -> Sparse:
@@ -112,16 +112,14 @@ def unpack(buffer: Tensor, dtype: torch.dtype) -> Sparse:
     return Sparse(index[:n], value[:n])
 
 
-def _select(
-    x: Tensor, gradient: np.ndarray, k: int, threshold: int, take: bool, dtype: torch.dtype
-) -> tuple[Sparse, int]:
-    """`kernels.select` with room for its candidates: (the selected, the k-th magnitude as an integer)."""
-    room = min(x.numel(), 2 * _checked(k)) + kernels.SLACK
+def _select(x: Tensor, gradient: Tensor | None, k: int, take: bool, dtype: torch.dtype) -> Sparse:
+    """`kernels.select` from a threshold that a sample suggests, with room for the candidates."""
+    vector = x.numpy()
+    addend = NOTHING if gradient is None else gradient.numpy()
+    room = min(vector.size, 2 * _checked(k)) + kernels.SLACK
     index, bits = np.empty(room, np.int32), np.empty(room, np.int32)
-    n, reached = kernels.select(
-        x.view(torch.int32).numpy(), x.numpy(), gradient, k, np.int32(threshold), take, index, bits
-    )
-    return _pairs(index[:n].copy(), bits[:n].copy(), dtype), int(reached)
+    n = kernels.select(vector, addend, k, kernels.estimate(vector, addend, k), take, index, bits)
+    return _pairs(index[:n].copy(), bits[:n].copy(), dtype)
 
 
 def _pairs(index: np.ndarray, bits: np.ndarray, dtype: torch.dtype) -> Sparse:
