@@ -254,7 +254,7 @@ def _dotted(values: Any, prefix: str = "") -> list[str]:
 
 
 def _check_key(name: str, known: list[str], said: str) -> None:
-    if name in known or name in GROUPS:
+    if name in known or name in GROUPS or name == "network.name":  # the name of a network=PATH
         return
     group = name.partition(".")[0]
     siblings = [k for k in known if k.startswith(group + ".")]
