@@ -22,6 +22,7 @@ URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE = "cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "source")  # of the packed file
 AGAIN = "`repro data prepare cifar10` or `repro data prepare cifar10 --from FOLDER_OR_ZIP`."
 
 
@@ -36,7 +37,7 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
         with _only_one_process(path):
             if not path.exists():
                 prepare(None, Path(data.root))
-    return _dataset(pack.read(path, AGAIN), seed, data.options)
+    return _dataset(pack.read(path, ARRAYS, AGAIN), seed, data.options)
 
 
 def status(root: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     if min(counts) < 1 or noise < 0:
         raise ConfigError(
             f"data.train_images={counts[0]} data.test_images={counts[1]} data.noise={noise}: at least one "
-            "image each and no negative noise, such as data.train_images=1024 data.test_images=256 data.noise=40."
+            "image each and no negative noise, such as data.train_images=1024 data.test_images=256."
         )
     generator = np.random.Generator(np.random.PCG64(0))
     patterns = generator.integers(64, 192, (data.classes, CELLS, CELLS, 3))
@@ -32,9 +32,7 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
         classes=data.classes,
         image_size=data.image_size,
         seed=seed,
-        **train_and_test(
-            *(_images(n, patterns, data.image_size, noise, generator) for n in counts), **options
-        ),
+        **train_and_test(train, test, **options),
     )
 
 

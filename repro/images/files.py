@@ -83,8 +83,8 @@ class FileImages:
         with Image.open(self.folder / self.paths[index]) as file:
             image = file.convert("RGB")
         if seed is None:
-            return np.asarray(center_crop(image, self.size))
-        return np.asarray(random_resized_crop(image, self.size, random.Random(derive(seed, index))))
+            return np.array(center_crop(image, self.size))
+        return np.array(random_resized_crop(image, self.size, random.Random(derive(seed, index))))
 
     def _report(self, path: Path, error: Exception) -> None:
         failed_to_read = isinstance(error, OSError) and error.errno is not None  # the disk's fault

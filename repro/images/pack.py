@@ -6,6 +6,7 @@ Any tool with NumPy opens it, nothing in it is pickled, and the same images give
 import os
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -34,11 +35,11 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
             pending.unlink(missing_ok=True)
 
 
-def read(path: Path, again: str) -> dict[str, np.ndarray]:
-    """All arrays of the file. Raises ConfigError, with `again` as what to type, if a bit of them changed."""
+def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
+    """These arrays of the file. Raises ConfigError, with `again` as what to type, if a bit changed."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            return {name: file[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
 

@@ -1,0 +1,44 @@
+"""Fixtures that several parts share."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
+
+
+@pytest.fixture(scope="session")
+def imagenet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data.root with JPEGs in ImageNet's layout: 4 classes, 32 + 16 images, many sizes and colour modes."""
+    root = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 8), ("val", 4)):
+        for label in range(4):
+            folder = root / "imagenet" / split / f"n0000000{label}"
+            folder.mkdir(parents=True)
+            for i in range(count):
+                height, width = generator.integers(60, 140, 2)
+                pixels = generator.integers(0, 80, (height, width, 3)).astype(np.uint8)
+                pixels[..., label % 3] += 40 * (label + 1)
+                mode = ("RGB", "L", "CMYK")[i % 3]
+                image = Image.fromarray(pixels).convert(mode)
+                image.save(
+                    folder / f"{folder.name}_{i}.JPEG", format="PNG" if i == 3 and mode == "RGB" else "JPEG"
+                )
+    return root
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where REPRO_REQUIRE is set (.ci/run), tests of the lab, SLURM and the browser may not be skipped."""
+    report = yield
+    marks = {mark.name for mark in item.iter_markers()} & {"lab", "slurm", "browser"}
+    if report.skipped and marks and os.environ.get("REPRO_REQUIRE"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} must run here, and was skipped: {report.longrepr}"
+    return report

@@ -1,0 +1,214 @@
+"""CIFAR-10 from folders, zip files and archives, as they should be and as they should not."""
+
+import pickle
+import resource
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from repro import data
+from repro.config import ConfigError, compose
+from repro.data import cifar10
+
+
+def open_at(root):
+    return data.load(compose([f"data.root='{root}'"])[0].data, seed=0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Ten classes of 3 + 2 images, between files that are none, in a folder whose name is unkind."""
+    top = tmp_path_factory.mktemp("import") / "my images\n(new)"
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 3), ("test", 2)):
+        for label, name in enumerate(cifar10.CLASSES):
+            place = top / "cifar10" / split / name
+            place.mkdir(parents=True)
+            for i in range(count):
+                pixels = generator.integers(0, 25, (32, 32, 3)).astype(np.uint8) + np.uint8(20 * label)
+                Image.fromarray(pixels).save(place / f"{i:04}.png")
+            (place / "Thumbs.db").write_bytes(b"\0\1")
+            (place / "._0000.png").write_bytes(b"no image")
+        (top / "cifar10" / split / "README.txt").write_text("about")
+    return top
+
+
+def zipped(folder, path, leave_out=lambda name: False):
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*"), reverse=True):  # the order in the file must not matter
+            name = str(file.relative_to(folder))
+            if file.is_file() and not leave_out(name):
+                archive.write(file, name)
+    return path
+
+
+def test_a_folder_and_its_zip_file_give_the_same_bytes_and_the_right_images(folder, tmp_path):
+    first = data.prepare("cifar10", folder, tmp_path / "a")
+    second = data.prepare("cifar10", str(zipped(folder.parent, tmp_path / "c.zip")), str(tmp_path / "b"))
+    assert first.read_bytes() == second.read_bytes()
+
+    dataset = open_at(tmp_path / "a")
+    assert dataset.description == "cifar10 (JPEG folder, 30 + 20 images)"
+    assert (dataset.train_size, dataset.test_size, dataset.classes, dataset.image_size) == (30, 20, 10, 32)
+    for label, name in enumerate(cifar10.CLASSES):
+        with Image.open(folder / "cifar10" / "test" / name / "0001.png") as image:
+            expected = torch.from_numpy(np.array(image))
+        assert torch.equal(dataset.test.images[2 * label + 1], expected)
+        assert dataset.test.labels[2 * label + 1] == label
+    images, labels = next(dataset.batches(0, 0, 1, 30))
+    assert images.shape == (30, 3, 32, 32) and torch.bincount(labels).tolist() == [3] * 10
+    assert [row["state"] for row in data.status(tmp_path / "a") if row["name"] == "cifar10"] == ["ready"]
+
+
+def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
+    path = data.prepare("cifar10", folder, tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="cifar10.npz is damaged.*CRC.*repro data prepare cifar10"):
+        open_at(tmp_path)
+    path.write_bytes(content[:1000])
+    assert data.status(tmp_path)[0]["state"] == "damaged"
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(ConfigError, match="is damaged.*repro data prepare cifar10"):
+        open_at(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p, f: p / "nowhere", "nowhere does not exist"),
+        (lambda p, f: p, "holds no images in class folders: expected {train,test}/<class>"),
+        (lambda p, f: (p / "a.zip").write_text("no zip") and p / "a.zip", "cannot be read as a zip file"),
+        (lambda p, f: zipped(f / "cifar10" / "train", p / "a.zip"), "holds no images in class folders"),
+        (
+            lambda p, f: zipped(f, p / "a.zip", lambda n: "/ship/" in n),
+            "has 9 classes, expected 10: airplane",
+        ),
+        (
+            lambda p, f: zipped(f, p / "a.zip", lambda n: "test/ship/" in n),
+            "class 'ship' is in train or test only",
+        ),
+        (
+            lambda p, f: (p / "cifar-10-python.tar.gz").write_text("<html>") and p,
+            "is not the published archive",
+        ),
+    ],
+)
+def test_sources_that_cannot_be(folder, tmp_path, make, message):
+    (tmp_path / "source").mkdir()
+    source = make(tmp_path / "source", folder)
+    with pytest.raises(ConfigError, match=message):
+        data.prepare("cifar10", source, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda file: file.write_bytes(file.read_bytes()[:500]),
+            "'cifar10/train/cat/0001.png' cannot be read",
+        ),
+        (lambda file: file.write_text("no image"), "'cifar10/train/cat/0001.png' cannot be read"),
+        (lambda file: Image.new("RGB", (31, 33)).save(file), "0001.png' has 31x33 pixels, not 32x32"),
+    ],
+)
+def test_a_bad_image_is_named_and_what_was_there_stays(folder, tmp_path, damage, message):
+    path = data.prepare("cifar10", folder, tmp_path / "data")
+    before = path.read_bytes()
+    archive = zipped(folder, tmp_path / "whole.zip")
+    with zipfile.ZipFile(archive) as whole:
+        whole.extractall(tmp_path / "copy")
+    damage(tmp_path / "copy" / "cifar10/train/cat/0001.png")
+    with pytest.raises(ConfigError, match=message):
+        data.prepare("cifar10", tmp_path / "copy", tmp_path / "data")
+    assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["cifar10.npz"]
+
+
+def test_two_sets_in_one_folder_are_not_mixed(folder, tmp_path):
+    for name in ("a", "b"):
+        zipfile.ZipFile(zipped(folder, tmp_path / "x.zip")).extractall(tmp_path / "source" / name)
+    with pytest.raises(ConfigError, match="2 sets of images, a/cifar10 and b/cifar10: name one"):
+        data.prepare("cifar10", tmp_path / "source", tmp_path / "data")
+
+
+def test_a_place_that_cannot_be_written(folder, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written: Not a directory.*data.root=FOLDER"):
+        data.prepare("cifar10", folder, tmp_path / "file" / "data")
+
+
+def test_a_disk_that_fills_up_leaves_nothing_half_written(folder, tmp_path):
+    code = "import sys; from repro import data; data.prepare('cifar10', sys.argv[1], sys.argv[2])"
+    limit = 100_000  # bytes a file may have: writing on fails as on a full disk
+    result = subprocess.run(
+        [sys.executable, "-c", code, folder, tmp_path],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    assert "ConfigError" in result.stderr and "cannot be written: File too large" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def write_archive(path, batch):
+    with tarfile.open(path, "w:gz") as tar:
+        for number, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
+            file = path.with_name(name)
+            file.write_bytes(batch(number))
+            tar.add(file, f"cifar-10-batches-py/{name}")
+    return path
+
+
+def python2_pickle(planes, labels):
+    """A batch of two images as in the published archive: written by Python 2, byte strings for texts."""
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01K\x02M\x00\x0c\x86"
+        b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T"
+    )
+    data = array + len(planes).to_bytes(4, "little") + planes + b"tb"
+    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return b"\x80\x02}(U\x06labels" + numbers + b"U\x04data" + data + b"u."
+
+
+def test_the_archives_planes_become_images(tmp_path):
+    def batch(number):
+        planes = (np.arange(2 * 3072) % 251 + number).astype(np.uint8)
+        return python2_pickle(planes.tobytes(), [number, 9 - number])
+
+    arrays = cifar10.unpack(write_archive(tmp_path / "archive.tar.gz", batch))
+    assert arrays["train_images"].shape == (10, 32, 32, 3) and arrays["test_images"].shape == (2, 32, 32, 3)
+    assert arrays["train_labels"].tolist() == [0, 9, 1, 8, 2, 7, 3, 6, 4, 5]
+    assert arrays["test_images"][1, 4, 7, 2] == (3072 + 2 * 1024 + 4 * 32 + 7) % 251 + 5
+
+
+class Malice:
+    def __reduce__(self):
+        return print, ("this code ran",)
+
+
+def test_an_archive_cannot_run_code(tmp_path, capsys):
+    archive = write_archive(tmp_path / "archive.tar.gz", lambda number: pickle.dumps({"data": Malice()}))
+    with pytest.raises(pickle.UnpicklingError, match="it asks for .*print"):
+        cifar10.unpack(archive)
+    assert "this code ran" not in capsys.readouterr().out
+
+
+def test_without_data_and_network_the_message_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar10, "URL", "http://127.0.0.1:1/cifar-10-python.tar.gz")  # refuses at once
+    with pytest.raises(ConfigError) as caught:
+        open_at(tmp_path)
+    for words in (
+        "refused",
+        "cifar-10-python.tar.gz by hand",
+        "--from FOLDER_OR_ZIP",
+        "data=digits needs no",
+    ):
+        assert words in str(caught.value)
