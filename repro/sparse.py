@@ -33,7 +33,7 @@ def select(x: Tensor, k: int) -> Sparse:
     """
     if not _compiled(x):
         return Sparse(*sparse_torch.select(x, _checked(k)))
-    return _select(x.float(), None, k, take=False, dtype=x.dtype)
+    return _select(x.detach().float().contiguous(), None, k, take=False, dtype=x.dtype)
 
 
 def take_largest(residual: Tensor, gradient: Tensor, k: int) -> Sparse:
@@ -87,7 +87,7 @@ def to_dense(sparse: Sparse, out: Tensor) -> Tensor:
 def add_sum(vectors: list[Sparse], out: Tensor) -> Tensor:
     """out [m] += the sum of the sparse vectors, added in the order of the list, so every rank gets the same bits."""
     for vector in vectors:
-        out.index_add_(0, vector.index, vector.value)
+        out.index_add_(0, vector.index, vector.value.to(out.dtype))
     return out
 
 

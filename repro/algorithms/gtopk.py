@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective, distances
+from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import Sparse, merge_with_rest, pack, select, to_dense, unpack
+from repro.sparse import Sparse, merge_with_rest, outside, pack, to_dense, unpack
 
 
 class Algorithm:
@@ -29,20 +30,17 @@ class Algorithm:
         route: str = "tree",
         residual: str = "paper",
     ):
-        self.residual = torch.zeros(parameters, device=device)
+        self.memory = ErrorFeedback(parameters, device, selector)
         self.reduce = {"tree": self.tree, "butterfly": self.butterfly}[route]
         self.exact = {"paper": False, "exact": True}[residual]
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
-        self.residual += gradient
-        local = select(self.residual, k)
-        self.residual[local.index] = 0
+        local = self.memory.accumulate_and_select(gradient, k)
         total = self.reduce(local, k, collective)
         if not self.exact:
-            out = ~torch.isin(local.index, total.index)
-            self.residual[local.index[out]] = local.value[out]
-        return to_dense(total, out=gradient).div_(collective.size)
+            self.memory.put_back(outside(local, total))
+        return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)
 
     def tree(self, mine: Sparse, k: int, collective: Collective) -> Sparse:
         """Alg. 3: a binomial tree of merges to rank 0, then a broadcast: 2 ceil(log2 P) rounds of k pairs."""
@@ -79,11 +77,11 @@ class Algorithm:
         total, rest = merge_with_rest(mine, unpack(wire, mine.value.dtype), k)
         if self.exact:
             share = rest.index % sharers == rank % sharers
-            self.residual[rest.index[share]] += rest.value[share]
+            self.memory.put_back(Sparse(rest.index[share], rest.value[share]))
         return total
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual}
+        return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residual.copy_(state["residual"])
+        self.memory.load_state_dict(state)

@@ -8,30 +8,28 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import add_sum, pack, select, to_dense, unpack
+from repro.sparse import Sparse, add_sum, outside, pack, select, to_dense, unpack
 
 
 class Algorithm:
     density = 0.001
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
-        self.residual = torch.zeros(parameters, device=device)
+        self.memory = ErrorFeedback(parameters, device, selector)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
-        self.residual += gradient
-        local = select(self.residual, k)
-        self.residual[local.index] = 0
+        local = self.memory.accumulate_and_select(gradient, k)
         gathered = collective.all_gather(pack(local, k))
         summed = add_sum([unpack(row, local.value.dtype) for row in gathered], gradient.zero_())
         total = select(summed, k)
-        out = ~torch.isin(local.index, total.index)  # not among the final k: put back, whole, so nothing is lost
-        self.residual[local.index[out]] = local.value[out]
-        return to_dense(total, out=gradient).div_(collective.size)
+        self.memory.put_back(outside(local, total))  # whole, so nothing is lost
+        return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual}
+        return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residual.copy_(state["residual"])
+        self.memory.load_state_dict(state)

@@ -8,27 +8,26 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import add_sum, pack, select, unpack
+from repro.sparse import add_sum, pack, unpack
 
 
 class Algorithm:
     density = 0.001
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
-        self.residual = torch.zeros(parameters, device=device)
+        self.memory = ErrorFeedback(parameters, device, selector)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
-        self.residual += gradient
-        local = select(self.residual, k)
-        self.residual[local.index] = 0
+        local = self.memory.accumulate_and_select(gradient, k)
         gathered = collective.all_gather(pack(local, k))
         parts = [unpack(row, local.value.dtype) for row in gathered]
         return add_sum(parts, gradient.zero_()).div_(collective.size)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual}
+        return self.memory.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residual.copy_(state["residual"])
+        self.memory.load_state_dict(state)
