@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from repro import lock
 from repro.config import Config
@@ -47,13 +47,22 @@ def states(configs: Iterable[Config], results: Path) -> dict[Path, str]:
     return {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
 
 
-def run(folder: Path, in_queue: str | None) -> Run:
-    """The run in `folder`; `in_queue`: pending, running, or None if SLURM has no job for it."""
+class Job(NamedTuple):
+    """A run's task in SLURM's queue: pending or running, and why it does not run yet."""
+
+    state: str
+    reason: str = ""
+
+
+def run(folder: Path, job: Job | None) -> Run:
+    """The run in `folder`, whose task in the queue is `job`, if it has one."""
     name, said = f"{folder.parent.name}/{folder.name}", _json(folder / "status.json")
     state, error = said.get("state") or "new", said.get("error")
     alive = lock.holder(folder) is not None
-    if state != "done" and (alive or in_queue):
-        state, error = "running" if alive else str(in_queue), None
+    if state != "done" and alive:
+        state, error = "running", None
+    elif state != "done" and job is not None:
+        state, error = job
     elif state == "running":
         state, error = "failed", "ended without a word: killed, or its machine went down"
     step, steps = said.get("step", 0), said.get("steps", 0)
@@ -61,23 +70,25 @@ def run(folder: Path, in_queue: str | None) -> Run:
     return Run(name, state, step, steps, _accuracy(folder), eta, error)
 
 
-def queued(results: Path) -> dict[Path, str]:
-    """Run folder -> pending or running, for this user's jobs that `repro launch` submitted into `results`."""
+def queued(results: Path) -> dict[Path, Job]:
+    """Run folder -> its job, for this user's jobs that `repro launch` submitted into `results`."""
     if shutil.which("squeue") is None:
         return {}
-    command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T"]
+    command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T|%r"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[Path, str] = {}
-    for job, task, state in (line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2):
-        launch, _, shape = job.removeprefix(JOB_PREFIX).rpartition("-")
+    found: dict[Path, Job] = {}
+    for words in (line.split("|") for line in done.stdout.splitlines()):
+        name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
+        launch, _, shape = name.removeprefix(JOB_PREFIX).rpartition("-")
         manifest = results / LAUNCHES / launch / f"{shape}.jsonl"
-        if job.startswith(JOB_PREFIX) and task.isdigit() and manifest.is_file():
-            name = json.loads(manifest.read_text().split("\n")[int(task) - 1])["run"]
-            now = "running" if state in ("RUNNING", "COMPLETING", "SUSPENDED") else "pending"
-            found[results / name] = "running" if found.get(results / name) == "running" else now
+        if name.startswith(JOB_PREFIX) and task.isdigit() and manifest.is_file():
+            folder = results / json.loads(manifest.read_text().split("\n")[int(task) - 1])["run"]
+            active = state in ("RUNNING", "COMPLETING", "SUSPENDED")
+            if active or folder not in found:
+                found[folder] = Job("running") if active else Job("pending", f"waits: {reason}")
     return found
 
 

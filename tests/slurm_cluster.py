@@ -52,7 +52,7 @@ InactiveLimit=0
 MinJobAge=86400
 JobRequeue=1
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=60 State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 

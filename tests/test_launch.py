@@ -165,7 +165,7 @@ def test_states(sweep, tmp_path):
     config = placed(sweep, tmp_path)[0]
     folder = config.folder
     assert status.run(folder, None).state == "new"
-    assert status.run(folder, "pending").state == "pending"
+    assert status.run(folder, status.Job("pending")).state == "pending"
     finish(config, "running")
     assert status.run(folder, None).state == "failed" and "killed" in status.run(folder, None).error
     lock = Lock(folder)
@@ -173,9 +173,9 @@ def test_states(sweep, tmp_path):
     lock.release()
     record.write_status(folder, "preempted", 3, 5)
     assert status.run(folder, None).state == "preempted"
-    assert status.run(folder, "pending").state == "pending"
+    assert status.run(folder, status.Job("pending")).state == "pending"
     record.write_status(folder, "done", 5, 5)
-    assert status.run(folder, "running").state == "done"
+    assert status.run(folder, status.Job("running")).state == "done"
     (folder / "metrics.jsonl").write_text(
         '{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1'
     )

@@ -1,0 +1,135 @@
+"""A sweep on a private SLURM, driven as a person does: repro launch, repro status, scancel, and a kill now and then."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from slurm_cluster import Cluster
+
+from repro import checkpoint, record
+from repro.config import Config, compose
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Sweep:
+    """`overrides` launched from the folder `home`; the run folders are below it."""
+
+    cluster: Cluster
+    home: Path
+    overrides: list[str]
+
+    def configs(self) -> list[Config]:
+        return compose(self.overrides)
+
+    def folder(self, config: Config) -> Path:
+        return self.home / config.folder
+
+    def repro(self, *words: str) -> str:
+        """`python -m repro WORDS` in `home`; returns what it printed. A non-zero exit is an error."""
+        command = [sys.executable, "-m", "repro", *words]
+        env = self.cluster.env | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, (
+            f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}"
+        )
+        return done.stdout
+
+    def launch(self, *words: str) -> str:
+        return self.repro("launch", *self.overrides, *words)
+
+    def state(self, config: Config) -> str | None:
+        return record.state(self.folder(config))
+
+    def status(self, config: Config) -> dict:
+        return json.loads((self.folder(config) / "status.json").read_text())
+
+    def step(self, config: Config) -> int:
+        """The last step that is on the disk."""
+        steps = [line["step"] for line in record.read_metrics(self.folder(config)) if line["kind"] == "step"]
+        return steps[-1] if steps else 0
+
+    def task(self, config: Config) -> str:
+        """The array task that runs `config` now: JOB_TASK."""
+        for job in self.cluster.queue():
+            environment = [ranks[0] for ranks in [self.ranks(job)] if ranks]
+            if environment and _line(environment[0]) == config.run_id:
+                return job
+        raise AssertionError(f"no task runs {config.run_id}: {self.cluster.queue()}\n{self.logs()}")
+
+    def ranks(self, task: str) -> list[int]:
+        """The processes of an array task, by rank."""
+        job, _, index = task.partition("_")
+        wanted = {f"SLURM_ARRAY_JOB_ID={job}", f"SLURM_ARRAY_TASK_ID={index}"}
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+                command = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted <= set(environment) and b"repro" in command and b"srun" not in command[0]:
+                values = dict(item.partition("=")[::2] for item in environment)
+                if values.get("SLURM_CONF") == self.cluster.env["SLURM_CONF"] and "SLURM_PROCID" in values:
+                    found[int(values["SLURM_PROCID"])] = int(folder.name)
+        return [found[rank] for rank in sorted(found)]
+
+    def wait_step(self, config: Config, step: int, seconds: float) -> None:
+        self.cluster.wait_until(lambda: self.step(config) >= step, seconds, f"step {step} of {config.run_id}")
+
+    def preempt(self, config: Config) -> str:
+        """What SLURM does two minutes before the time limit; returns the task."""
+        task = self.task(config)
+        self.cluster.run("scancel", "--signal=USR2", task)
+        return task
+
+    def kill_rank(self, config: Config, rank: int) -> None:
+        os.kill(self.ranks(self.task(config))[rank], signal.SIGKILL)
+
+    def logs(self) -> str:
+        return "\n".join(
+            f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.home.rglob("*.log"))
+        )
+
+
+def same_bits(one: Path, other: Path) -> bool:
+    """Whether the last checkpoints of two run folders hold the same bits: parameters, momentum, every rank's state."""
+    (step, a), (step_b, b) = (
+        checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other)
+    )
+    names = sorted(path.name for path in a.glob("*.pt"))
+    cpu = torch.device("cpu")
+    return (
+        step == step_b > 0
+        and names == sorted(path.name for path in b.glob("*.pt"))
+        and all(_equal(checkpoint.load(a, name, cpu), checkpoint.load(b, name, cpu)) for name in names)
+    )
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(_equal(one[k], other[k]) for k in one)
+        )
+    if isinstance(one, (list, tuple)):
+        return isinstance(other, type(one)) and len(one) == len(other) and all(map(_equal, one, other))
+    return one == other
+
+
+def _line(pid: int) -> str:
+    """The run id of the manifest's line that a rank's process was started with."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    manifest, line = Path(words[words.index("--manifest") + 1]), int(words[words.index("--line") + 1])
+    return json.loads(manifest.read_text().split("\n")[line - 1])["run"].partition("/")[2]

@@ -1,0 +1,102 @@
+"""Arrays, preemption, a killed rank, a cancelled array: on a real SLURM that the fixture starts and ends."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import slurm_cluster
+from slurm_sweep import ROOT, Sweep, same_bits
+
+pytestmark = pytest.mark.slurm
+
+TINY = [
+    "model=resnet20",
+    "data=digits",
+    "batch_per_node=4",
+    "threads=1",
+    "timeout_s=60",
+    "wandb.mode=disabled",
+]
+OPTIONS = ["--", "--signal=USR2@30", "--time=30"]
+UGLY = 'it\'s "a" $(touch pwned) ; b%A'  # the folder that everything of these tests is in
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    reason = slurm_cluster.why_not()
+    if reason is not None:
+        (pytest.fail if os.environ.get("REPRO_REQUIRE") == "1" else pytest.skip)(reason)
+    with (
+        tempfile.TemporaryDirectory(prefix="slurm-") as folder,
+        slurm_cluster.started(Path(folder), cpus=2) as cluster,
+    ):
+        yield cluster
+
+
+def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
+    """Six runs of 2 and 3 ranks. One is told to stop and requeued, one loses a rank; the others do not notice.
+
+    The failed one is launched again alone; all end done; one more launch finds nothing to do; and the bits of the
+    disturbed ones are those of the same runs without SLURM.
+    """
+    home = tmp_path / UGLY
+    home.mkdir()
+    sweep = Sweep(
+        cluster, home, [*TINY, "steps=40", "algo=dense,topk,gtopk", "nodes=2,3", "checkpoint_every=10"]
+    )
+    runs = {(config.algo.name, config.nodes): config for config in sweep.configs()}
+    stopped, struck = runs["gtopk", 2], runs["dense", 3]
+
+    printed = sweep.launch(*OPTIONS)
+    assert "3 runs of 2 nodes" in printed and "3 runs of 3 nodes" in printed
+    assert "job" not in sweep.launch(*OPTIONS)  # they are in the queue already
+
+    sweep.wait_step(stopped, 3, 120)
+    task = sweep.preempt(stopped)
+    cluster.wait_until(lambda: "requeued" in sweep.logs(), 60, f"{task} is requeued")
+    sweep.wait_step(struck, 12, 120)
+    sweep.kill_rank(struck, 2)
+    cluster.wait_until(lambda: sweep.state(struck) == "failed", 30, "the killed rank ends its run")
+    assert "rank 2" in sweep.status(struck)["error"]
+    cluster.wait_empty(180)
+
+    states = {key: sweep.state(config) for key, config in runs.items()}
+    assert states == {key: "failed" if config is struck else "done" for key, config in runs.items()}, (
+        sweep.logs()
+    )
+    assert "5 done, 1 failed" in sweep.repro("status")
+    assert "resuming" in sweep.logs()
+
+    assert "1 runs of 3 nodes" in sweep.launch("--only", "failed", *OPTIONS)
+    cluster.wait_empty(120)
+    assert "6 done" in sweep.repro("status")
+    assert sweep.launch(*OPTIONS) == "6 of 6 runs left out: done\n"
+    assert not list(tmp_path.rglob("pwned"))
+
+    reference = tmp_path / "reference"
+    for config in (stopped, struck):
+        settings = [f"algo={config.algo.name}", f"nodes={config.nodes}", "steps=40", f"results={reference}"]
+        plain = subprocess.run(
+            [sys.executable, "-m", "repro", "run", *TINY, *settings],
+            cwd=home,
+            env={**cluster.env, "PYTHONPATH": str(ROOT)},
+        )
+        assert plain.returncode == 0
+        assert same_bits(sweep.folder(config), reference / "default" / config.run_id), config.run_id
+
+
+def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
+    """scancel ends running and waiting tasks: no process stays, nothing is requeued, and a launch goes on."""
+    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=100000", "seed=0,1,2,3,4", "nodes=2"])
+    job = sweep.launch(*OPTIONS).split()[1].rstrip(":")
+    first = sweep.configs()[0]
+    sweep.wait_step(first, 1, 120)
+    tasks = list(cluster.queue())
+    cluster.run("scancel", job)
+    cluster.wait_empty(60)
+    assert [sweep.ranks(task) for task in tasks] == [[]] * len(tasks)
+    assert sweep.state(first) == "preempted", sweep.logs()
+    assert "--array=1-5" in sweep.launch("--dry-run", *OPTIONS)
