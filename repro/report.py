@@ -12,7 +12,7 @@ import yaml
 
 from repro import figures, results, verdicts
 from repro.figures import Item
-from repro.results import Results
+from repro.results import Group, Results
 from repro.tables import Row, for_people
 
 TEMPLATE = Path(__file__).parent / "report.html"
@@ -49,23 +49,31 @@ CLAIM_COLUMNS = ("claim", "published", "ours", "n", "seeds", "source", "verdict"
 
 
 def what_ran(data: Results) -> list[Row]:
-    """One row for each setting of each experiment."""
-    rows = []
+    """One row for the runs of an experiment that differ in algorithm, nodes or density alone."""
+    parts: dict[tuple[str, ...], list[Group]] = {}
     for experiment, group in data.all_groups():
-        versions = group.machine.get("versions", {})
-        git = group.machine.get("git") or {}
-        rows.append({
+        steps = group.settings["steps"]
+        schedule = group.schedule if steps is None else f"{steps} step{'s' if steps > 1 else ''}"
+        versions, git = group.machine.get("versions", {}), group.machine.get("git") or {}
+        same = {
             "experiment": experiment,
             "network": group.model,
-            "algorithm": group.algo,
-            "nodes": group.nodes,
             "data": group.data,
-            "schedule": group.schedule if group.settings["steps"] is None else f"{group.settings['steps']} steps",
+            "schedule": schedule,
             "seeds": " ".join(map(str, group.seeds)),
+            "precision": group.settings["precision"],
             "where": ", ".join(group.machine.get("gpus") or [group.machine.get("cpu", "")]),
             "versions": ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions),
-            "commit": git.get("commit", "")[:9] + ("+" if git.get("dirty") else ""),
-        })  # fmt: skip
+            "commit": git.get("commit", "")[:9] + (" + changes" if git.get("dirty") else ""),
+        }  # fmt: skip
+        parts.setdefault(tuple(same.values()), []).append(group)
+    names = ("experiment", "network", "data", "schedule", "seeds", "precision", "where", "versions", "commit")
+    rows = []
+    for same_values, groups in parts.items():
+        row: Row = dict(zip(names, same_values, strict=True))
+        algorithms = ", ".join(sorted({group.algo for group in groups}))
+        nodes = ", ".join(map(str, sorted({group.nodes for group in groups})))
+        rows.append({"experiment": row.pop("experiment"), "algorithms": algorithms, "nodes": nodes, **row})
     return rows
 
 

@@ -8,6 +8,9 @@ Word = Literal["reproduced", "shape only", "not reproduced", "not run"]
 ORDER: tuple[Word, ...] = ("reproduced", "shape only", "not reproduced", "not run")
 
 
+EPSILON = 1e-9  # so that rounding does not decide at a limit
+
+
 @dataclass(frozen=True)
 class Verdict:
     word: Word
@@ -43,15 +46,16 @@ def near(ours: float | None, published: float, tolerance: float = 0.1, shape: fl
 
 
 def no_worse(ours: float | None, reference: float | None, margin: float, shape: float) -> Verdict:
-    """Higher is better. reproduced: at most `margin` below the reference; shape only: at most `shape` below it."""
+    """Accuracies in percent. reproduced: at most `margin` points below the reference; shape only: at most `shape` below it."""
     if ours is None or reference is None:
         return not_run()
-    below = f"{max(0.0, reference - ours):.3g} below"
-    if ours >= reference - margin:
-        return Verdict("reproduced", f"{below}, at most {margin:g} allowed")
-    if ours >= reference - shape:
-        return Verdict("shape only", f"{below}, at most {shape:g} allowed")
-    return Verdict("not reproduced", f"{below}, more than {shape:g}")
+    below = reference - ours
+    text = f"{below:.2f} points below" if below > 0 else f"{-below:.2f} points above"
+    if below <= margin + EPSILON:
+        return Verdict("reproduced", f"{text}; {margin:.2g} allowed")
+    if below <= shape + EPSILON:
+        return Verdict("shape only", f"{text}; {margin:.2g} allowed for reproduced, {shape:.2g} for the shape")
+    return Verdict("not reproduced", f"{text}, more than {shape:.2g}")
 
 
 def first_win(wins: dict[int, bool], published: int) -> Verdict:

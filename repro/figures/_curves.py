@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from repro.figures import _draw
 from repro.results import Group, Results
@@ -61,6 +62,8 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
             for algo in algos or _draw.algos_of(rows):
                 mine = [row for row in rows if row["model"] == model and row["algo"] == algo]
                 _draw.line(panel, _in_units(mine, x, y, unit), x, y, algo)
+            if x == "epoch":
+                panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             panel.set_xlabel(x if x == "epoch" else _time_label(rows, model))
             if column == 0:
                 panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
@@ -77,8 +80,14 @@ def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
 
 def _time_label(rows: list[Row], model: str) -> str:
     first = next(row for row in rows if row["model"] == model)
-    how = {"modelled": "calibrated compute + modelled communication", "measured": "measured"}
-    return f"minutes on {first['network']} ({how.get(first['time_source'], '')})"
+    return f"minutes on {first['network']} ({first['time_source']})"
+
+
+def time_note(rows: list[Row]) -> str:
+    """How the seconds of a run were got."""
+    if any(row["time_source"] == "modelled" for row in rows):
+        return "Modelled minutes: compute and compression timed on one rank alone, communication from counted traffic."
+    return ""
 
 
 def missing(rows: list[Row], models: Sequence[str], command: str) -> str:

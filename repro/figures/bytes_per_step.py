@@ -46,7 +46,7 @@ def draw(rows: list[Row]) -> Figure:
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_ylabel("bytes sent by the busiest node")
     _draw.legend(figure, [panel], 3)
-    first = rows[0]
+    first = min(rows, key=lambda row: row["k"])  # dense has k = m
     _draw.note(figure, f"{_draw.model_name(first['model'])}, m = {first['parameters']:,}, k = {first['k']:,}; counted by the collective "
                "in one training step. Lower bounds: 2 (P-1)/P m float32 for dense; a node's own k pairs for the sparse ones.")
     return figure

@@ -1,6 +1,7 @@
 """Test accuracy of gTop-k at the paper's three densities, dense beside it."""
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from repro.figures import _curves, _draw
 from repro.results import Results
@@ -33,6 +34,7 @@ def draw(rows: list[Row]) -> Figure:
                 label = f"gTop-k, ρ = {density:g}"
                 _draw.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
             panel.set_xlabel("epoch")
+            panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
             if place == 0:
                 panel.set_title(_draw.model_name(model))

@@ -36,7 +36,7 @@ def draw(rows: list[Row]) -> Figure:
     _draw.note(
         figure,
         f"Published: {_formula(parts['published'])}.",
-        f"Ours: {_formula(parts['fit'])}." if parts["fit"] else f"Ours: not run ({COMMAND}).",
+        f"Ours: {_formula(parts['fit'])}, on links of the lab shaped to 1 Gbps." if parts["fit"] else f"Ours: not run ({COMMAND}).",
     )
     return figure
 

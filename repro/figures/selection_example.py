@@ -28,7 +28,6 @@ def draw(rows: list[Row]) -> Figure:
     first, style = rows[0], _draw.look("gtopk")
     ranks = sorted({row["rank"] for row in rows if row["rank"] is not None})
     figure, axes = _draw.panels(len(ranks) + 1, height=0.85)
-    highest = max(abs(row["value"]) for row in rows) * 1.1
     for panel, rank in zip(axes, [*ranks, None], strict=True):
         mine = [row for row in rows if row["rank"] == rank]
         kept = [row for row in mine if row["kept"]]
@@ -36,7 +35,8 @@ def draw(rows: list[Row]) -> Figure:
         for chosen, colour, width, label in ((rest, "0.7", 0.5, "goes back to the residual"), (kept, style.colour, 0.9, "among the final k")):
             panel.vlines([row["index"] for row in chosen], 0, [row["value"] for row in chosen], color=colour, linewidth=width, label=label)
         what = f"rank {rank}: {len(kept)} of {len(mine)} kept" if rank is not None else f"result: k = {first['k']} of {len(ranks)} × {first['k']}"
-        panel.text(0.995, 0.97, what, transform=panel.transAxes, ha="right", va="top", fontsize=7)
+        panel.set_title(what, loc="right", fontsize=7, pad=1)
+        highest = 1.15 * max(abs(row["value"]) for row in mine)
         panel.set(xlim=(0, first["parameters"]), ylim=(-highest, highest))
         panel.tick_params(labelbottom=rank is None)
         panel.grid(False)

@@ -1,0 +1,100 @@
+"""Figures and tables: complete, stable to the byte, drawn from their rows alone, without torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import made_up
+import pytest
+from repro import config, figures, results, tables
+from repro.figures import tree_schedule
+
+GOLDEN = Path(__file__).parent / "golden"
+ITEMS = figures.load()
+FIGURES = [item for item in ITEMS if item.draw]
+TABLES = [item for item in ITEMS if not item.draw]
+
+
+@pytest.fixture(scope="module")
+def data() -> results.Results:
+    return made_up.everything()
+
+
+def test_every_experiment_has_an_item_and_every_item_its_experiment() -> None:
+    named = {item.experiment for item in ITEMS if item.experiment}
+    assert named == set(config.group_options("experiment"))
+    others = {item.command for item in FIGURES if not item.experiment}
+    assert others == {"repro bench network", "repro bench collectives"}
+
+
+@pytest.mark.parametrize("name", ["convergence", "time_breakdown"])
+def test_the_same_rows_give_the_same_bytes(name: str, data: results.Results) -> None:
+    (item,) = figures.load([name])
+    first, second = (figures.render(item, item.table(data), list(figures.METADATA)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+def test_without_a_run_nothing_of_ours_is_shown(item: figures.Item) -> None:
+    rows = item.table(made_up.nothing())
+    assert not any(row.get("source") in figures.OURS for row in rows)
+
+
+@pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
+def test_tables_match_their_golden_csv(item: figures.Item, data: results.Results) -> None:
+    """Made from tests/made_up.py. A difference means that a table says something else of the same results: if that is
+    wanted, write the new text there."""
+    assert tables.to_csv(item.table(data)) == (GOLDEN / f"{item.name}.csv").read_text()
+
+
+def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: results.Results) -> None:
+    rows = [row for row in figures.load(["throughput"])[0].table(data) if row["source"] == "published"]
+    for row in rows:
+        assert row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
+    speedups = [row for row in figures.load(["speedups"])[0].table(data) if row["source"] == "published"]
+    assert len(rows) == 48 and len(speedups) == 4
+    derived = data.paper["claims"]["means_of_the_four_cnns"]
+    for column, key in (("over dense", "over_dense"), ("over Top-k", "over_topk")):
+        assert sum(row[column] for row in speedups) / 4 == pytest.approx(derived[key], abs=0.005)
+
+
+def test_the_committed_results_redraw_without_torch(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from repro import plots, report\n"
+        f"out = Path({str(tmp_path)!r})\n"
+        "plots.figures([], None, out, ['png'], print); plots.tables([], None, out, print)\n"
+        "assert not {'torch', 'hydra', 'wandb'} & set(sys.modules), 'imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent.parent, capture_output=True, timeout=120)
+    for item in ITEMS:
+        shown = (tmp_path / f"{item.name}.csv").exists()
+        assert shown == bool(item.table(results.load())), item.name
+
+
+def test_unknown_names_and_formats_are_told() -> None:
+    with pytest.raises(config.ConfigError, match="no such figure"):
+        figures.load(["convergance"])
+    with pytest.raises(config.ConfigError, match="pdf"):
+        figures.render(FIGURES[0], FIGURES[0].table(made_up.everything()), ["gif"])
+
+
+def test_messages_take_the_round_in_which_both_ends_are_there() -> None:
+    """The tree on three ranks: 1 -> 0, then 2 -> 0, and the broadcast back."""
+    schedule = [
+        [(None, 0, 1, 8, 1), (None, 0, 2, 8, 1), (2, 8, None, 0, 1), (1, 8, None, 0, 1)],
+        [(0, 8, None, 0, 1), (None, 0, 0, 8, 1)],
+        [(0, 8, None, 0, 1), (None, 0, 0, 8, 1)],
+    ]
+    found = [(row["round"], row["from"], row["to"]) for row in tree_schedule.messages(schedule)]
+    assert found == [(1, 1, 0), (2, 2, 0), (3, 0, 2), (4, 0, 1)]
+    with pytest.raises(ValueError, match="fit together"):
+        tree_schedule.messages([[(1, 8, None, 0, 1)], []])
+
+
+def test_numbers_for_people() -> None:
+    shown = {269722: "269,722", 269: "269", 0.0: "0", 0.5: "0.5", 12.3456: "12.35", 123456.7: "123,457", 1.5e-7: "1.5e-07"}
+    assert {value: tables.for_people(value) for value in shown} == shown
+    assert tables.for_people(None) == "–"
+    assert tables.to_latex([{"a_b": "50 %", "n": 3}]) == (
+        "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 \\\\\n\\bottomrule\n\\end{tabular}\n"
+    )

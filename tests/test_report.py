@@ -1,0 +1,50 @@
+"""The report, opened in a real browser."""
+
+import re
+from pathlib import Path
+
+import browser
+import made_up
+import pytest
+from repro import figures, report, results
+
+OVERFLOWING = """
+[...document.querySelectorAll("body *")].filter(one => !one.closest(".scroll") && !one.closest("svg")
+  && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(one => one.outerHTML.slice(0, 120))
+"""
+
+
+@pytest.fixture(scope="module", params=["committed", "everything"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = results.load() if request.param == "committed" else made_up.everything()
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    report.write(data, file)
+    return file
+
+
+def test_every_item_is_there_once_and_nothing_is_loaded_from_elsewhere(page: Path) -> None:
+    text = page.read_text()
+    drawn = text.count("<svg")
+    assert drawn == sum(item.draw is not None for item in figures.load()) or "Not run. The command" in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert {item.name for item in figures.load()} <= set(ids)
+    links = re.findall(r'(?:src|href)="([^"]+)"|url\(([^)]+)\)', text)
+    assert all((a or b).startswith(("#", "data:")) for a, b in links)
+
+
+@pytest.mark.browser
+def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> None:
+    if browser.CHROMIUM is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    with browser.chromium(tmp_path) as tab:
+        for width in (390, 1400):
+            for dark in (False, True):
+                tab.open(page, width, dark)
+                assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+                assert tab.evaluate(OVERFLOWING) == []
+                assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
+                assert len([url for url in tab.requests if url.startswith("file:")]) == 1
+                assert tab.complaints == []
+                colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+                assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")

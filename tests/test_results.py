@@ -1,0 +1,102 @@
+"""From run folders to summaries, on real runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from repro import readme, results, tables
+from repro.config import ConfigError, compose
+
+RUN = ["data=digits", "nodes=4", "batch_per_node=2", "steps=2", "density=0.01", "density_warmup=[]", "probe_steps=[2]", "wandb.mode=disabled"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """gTop-k with two seeds and the butterfly with one, 4 ranks, 2 steps."""
+    from repro import training
+
+    folder = tmp_path_factory.mktemp("runs")
+    for config in compose([*RUN, "algo=gtopk", "seed=0,1", f"results={folder}"]) + compose([*RUN, "algo=gtopk_butterfly", f"results={folder}"]):
+        training.run(config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def groups(runs: Path) -> dict[str, results.Group]:
+    summaries, left_out = results.collect(runs)
+    assert left_out == [] and list(summaries) == ["default"]
+    found = [results.Group(**group) for group in summaries["default"]["groups"]]
+    return {group.algo: group for group in found}
+
+
+def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results.Group]) -> None:
+    two, one = groups["gtopk"], groups["gtopk_butterfly"]
+    assert (two.seeds, two.n, one.seeds) == ([0, 1], 2, [0])
+    losses = [json.loads(line)["test_loss"] for name in two.runs for line in (runs / "default" / name / "metrics.jsonl").read_text().splitlines()
+              if '"eval"' in line]  # fmt: skip
+    assert two.curve[-1]["test_loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert two.curve[-1]["test_loss_std"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5, rel=1e-4)
+    assert one.curve[-1]["test_loss_std"] is None
+    assert two.step_s is not None and two.machine["versions"]["torch"]
+
+
+def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None:
+    """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
+    (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
+    assert exact["lost_mass"] < 1e-5 * exact["selected_mass"]
+    assert paper["lost_mass"] > 1e-3 * paper["selected_mass"]
+    for record in (paper, exact):
+        sent = sum(done[1] * done[4] for own in record["schedule"] for done in own)
+        received = sum(done[3] * done[4] for own in record["schedule"] for done in own)
+        assert sent == received > 0 and record["kept"] <= record["k"] == 2697
+
+
+def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str, results.Group]) -> None:
+    (path,) = results.save(results.collect(runs)[0], tmp_path)
+    text = path.read_text()
+    results.save(results.collect(runs)[0], tmp_path)
+    assert path.read_text() == text
+    assert [results.Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
+
+
+def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run folder"):
+        results.collect(tmp_path)
+    place = tmp_path / "convergence" / "some-run"
+    place.mkdir(parents=True)
+    (place / "status.json").write_text('{"state": "running"}')
+    assert results.collect(tmp_path) == ({}, [f"{place}: running"])
+
+
+def test_mean_and_deviation() -> None:
+    assert results.mean_std([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
+    assert results.mean_std([2.0, None]) == (2.0, None)
+    assert results.mean_std([None]) == (None, None)
+
+
+def test_curves_keep_the_epochs_that_all_seeds_have() -> None:
+    lines = [{"epoch": float(e), "step": 10 * e, "train_loss": 1.0 * e, "test_loss": 0.0, "test_accuracy": 0.5} for e in (1, 2, 3)]
+    rows = results.curve([lines, lines[:2]])
+    assert [row["epoch"] for row in rows] == [1.0, 2.0]
+    assert rows[1]["train_loss"] == 2.0 and rows[1]["train_loss_std"] == 0.0
+
+
+def test_the_readme_section_is_generated(tmp_path: Path) -> None:
+    file = tmp_path / "README.md"
+    file.write_text(f"# A\n{readme.BEGIN}\nold\n{readme.END}\nend\n")
+    assert not readme.update(file, write=False) and "old" in file.read_text()
+    assert not readme.update(file, write=True) and "old" not in file.read_text()
+    assert readme.update(file, write=False) and file.read_text().endswith(f"{readme.END}\nend\n")
+    with pytest.raises(ConfigError, match="has no"):
+        readme.update(tmp_path / "absent.md", write=True)
+
+
+def test_the_readme_is_up_to_date() -> None:
+    file = Path(__file__).parent.parent / "README.md"
+    if not file.exists() or readme.BEGIN not in file.read_text():
+        pytest.skip("no README with markers yet")
+    assert readme.update(file, write=False), "type: repro results readme"
+
+
+def test_csv_is_the_same_on_every_machine() -> None:
+    assert tables.to_csv([{"a": 1 / 3, "b": None, "c": True}]) == "a,b,c\n0.333333,,yes\n"
