@@ -85,9 +85,11 @@ def quote(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(quote(item) for item in value) + "]"
     text = str(value)
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_./][\w./-]*", text):
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return text
+    plain = re.fullmatch(r"(?!(null|true|false|nan|inf)$)[a-z_./][\w./-]*", text, re.ASCII | re.IGNORECASE)
+    if not isinstance(value, str) or plain:
+        return text
+    # backslashes count only where they precede a quote or end the text
+    return "'" + re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text) + "'"
 
 
 def _parse(text: str) -> Any:
@@ -196,15 +198,16 @@ def _compose_one(overrides: list[str], bases: dict[tuple[str, ...], Any]) -> Con
     groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
     try:
         if groups not in bases:
-            bases[groups] = hydra_compose("config", list(groups))
-        node = copy.deepcopy(bases[groups])
-        known = _dotted(OmegaConf.to_container(node))
+            bases[groups] = OmegaConf.to_container(hydra_compose("config", list(groups)))
+        values: Any = copy.deepcopy(bases[groups])
+        known = _dotted(values)
         for text in overrides:
-            name = text.partition("=")[0]
             if text not in groups:
+                name = text.partition("=")[0]
                 _check_key(name, known, text)
-                OmegaConf.update(node, name, _parse(text).value())
-        values: Any = OmegaConf.to_container(node, resolve=True)
+                *path, last = name.split(".")
+                functools.reduce(dict.__getitem__, path, values)[last] = _parse(text).value()
+        values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None
     values.pop("sweep", None)
@@ -219,23 +222,31 @@ def _compose_one(overrides: list[str], bases: dict[tuple[str, ...], Any]) -> Con
 
 def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[str, Any]:
     """Gathers what the group's YAML has beyond the schema into `options`, typed by the defaults there."""
-    from omegaconf import OmegaConf
-
     own = {f.name for f in dataclasses.fields(kind)}
-    path = conf_folder() / group / f"{values['name']}.yaml"
-    declared: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.exists() else {}
-    declared = declared["model"] if group == "model" else declared
+    if "name" not in values:
+        raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
+    declared = _declared(group, values["name"])
     options = {name: value for name, value in values.items() if name not in own | {"choices"}}
     for name, value in options.items():
-        known = [f"{group}.{k}" for k in declared]
+        known = [f"{group}.{k}" for k in declared if k not in FIXED]
         _check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
-        default = declared[name]
-        if default is not None:
-            options[name] = value = convert(f"{group}.{name}", value, type(default))
+        if declared[name] is not None:
+            options[name] = value = convert(f"{group}.{name}", value, type(declared[name]))
         choices = declared.get("choices", {}).get(name)
         if choices and value not in choices:
             raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, choices))}.")
     return {**{name: value for name, value in values.items() if name in own}, "options": options}
+
+
+def _declared(group: str, name: str) -> dict[str, Any]:
+    """What an option's YAML holds, {} for a network read from elsewhere."""
+    path = conf_folder() / group / f"{name}.yaml"
+    if not path.exists():
+        return {}
+    from omegaconf import OmegaConf
+
+    values: Any = OmegaConf.to_container(OmegaConf.load(path))  # not yaml.safe_load, to which 1e-3 is a text
+    return values["model"] if group == "model" else values
 
 
 @functools.cache

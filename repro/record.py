@@ -30,6 +30,14 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         self.lock = Lock(self.folder)
+        try:
+            self._open()
+        except BaseException:
+            self.lock.release()
+            raise
+        return self
+
+    def _open(self) -> None:
         (self.folder / "config.yaml").write_text(to_yaml(self.config))
         earlier = _read_json(self.folder / "provenance.json")
         sessions = [*earlier.get("earlier", []), *([_session(earlier)] if earlier else [])]
@@ -44,7 +52,6 @@ class RunFolder:
         self.mirror = Mirror(self.config)
         self.progress = progress.show(self.config)
         self.status("running", 0, 0)
-        return self
 
     def resume(self, step: int) -> None:
         """Go on after `step`: what an earlier, longer life wrote beyond it is cut off, as is a torn line."""
@@ -73,7 +80,7 @@ class RunFolder:
         self.progress.steps(step, steps)
 
     def _save_provenance(self) -> None:
-        _write(self.folder / "provenance.json", json.dumps(self.provenance, indent=1) + "\n")
+        _write(self.folder / "provenance.json", redact(json.dumps(self.provenance, indent=1)) + "\n")
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         try:
@@ -93,10 +100,8 @@ class RunFolder:
 
 
 def write_status(folder: Path, state: str, step: int, steps: int, error: str | None = None) -> None:
-    text = json.dumps(
-        {"state": state, "step": step, "steps": steps, "error": redact(error), "updated": _now()}
-    )
-    _write(folder / "status.json", text + "\n")
+    text = json.dumps({"state": state, "step": step, "steps": steps, "error": error, "updated": _now()})
+    _write(folder / "status.json", redact(text) + "\n")
 
 
 def failed(folder: Path, error: str) -> None:
@@ -174,10 +179,10 @@ def summary(folder: Path) -> dict[str, Any]:
     }
 
 
-def redact(text: str | None) -> str | None:
+def redact(text: str) -> str:
     """No W&B key in anything that is written."""
     secret = os.environ.get("WANDB_API_KEY")
-    return text.replace(secret, "WANDB_API_KEY") if text and secret else text
+    return text.replace(secret, "WANDB_API_KEY") if secret else text
 
 
 class Mirror:

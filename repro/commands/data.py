@@ -58,7 +58,7 @@ def prepare(
     \b
     repro data prepare cifar10
     repro data prepare cifar10 --from cifar10.zip         an archive, a zip or a folder of class folders
-    repro data prepare imagenet --from /datasets/imagenet   a folder with train/CLASS/*.JPEG and val/CLASS/*.JPEG
+    repro data prepare imagenet --from FOLDER   with train/CLASS/*.JPEG and val/CLASS/*.JPEG
     """
     from repro import data
 

@@ -1,0 +1,225 @@
+"""Overrides become the right configurations, or an error that says what to type."""
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro import config, schema
+from repro.config import Config, ConfigError, compose
+
+
+def one(*overrides: str) -> Config:
+    (found,) = compose(list(overrides))
+    return found
+
+
+@pytest.mark.parametrize("group", [g for g in config.GROUPS if g != "experiment"])
+def test_every_option_of_every_group_composes(group: str) -> None:
+    found = compose([f"{group}={','.join(config.group_options(group))}"])
+    assert {getattr(c, group).name for c in found} == set(config.group_options(group))
+
+
+@pytest.mark.parametrize("name", config.group_options("experiment"))
+def test_every_experiment_composes(name: str) -> None:
+    assert {c.experiment for c in compose([f"experiment={name}", "algo=gtopk", "seed=0"])} == {name}
+
+
+def test_the_models_settings_are_the_published_ones() -> None:
+    root = Path(__file__).parent.parent
+    paper = yaml.safe_load((root / "results" / "paper.yaml").read_text())
+    for model, theirs in paper["models"].items():
+        if model not in config.group_options("model"):
+            continue
+        ours = one(f"model={model}")
+        assert ours.data.name == theirs["dataset"]
+        assert ours.lr_drops == paper["training"]["lr_drops"][theirs["dataset"]]
+        for key in ("batch_per_node", "lr", "epochs", "weight_decay", "momentum"):
+            assert getattr(ours, key) == theirs[key], (model, key)
+
+
+def test_every_hyperparameter_names_its_source() -> None:
+    for path in (config.conf_folder() / "model").glob("*.yaml"):
+        for line in path.read_text().splitlines():
+            if ":" in line and line[0].isalpha() and not line.endswith(":"):
+                assert re.search("# (authors|ours|not in the paper)", line), (path, line)
+
+
+def test_commas_sweep_but_not_inside_brackets_or_quotes() -> None:
+    found = compose(["algo=dense,topk", "nodes=4,8", "lr_drops=[3,7]", "wandb.project='a,b'"])
+    assert [(c.algo.name, c.nodes) for c in found] == [("dense", 4), ("dense", 8), ("topk", 4), ("topk", 8)]
+    assert {tuple(c.lr_drops) for c in found} == {(3, 7)}
+    assert {c.wandb.project for c in found} == {"a,b"}
+
+
+def test_a_point_that_comes_up_twice_is_one_run() -> None:
+    assert len(compose(["algo=dense", "density=0.1,0.01", "seed=3,3"])) == 1  # dense has no density
+
+
+def test_dense_ignores_density() -> None:
+    dense = one("algo=dense", "density=0.01")
+    assert (dense.density, dense.density_warmup) == (1.0, [])
+
+
+def test_the_user_replaces_what_an_experiment_sweeps() -> None:
+    assert [c.algo.name for c in compose(["experiment=quickstart"])] == ["dense", "topk", "gtopk"]
+    assert [c.algo.name for c in compose(["experiment=quickstart", "algo=topk"])] == ["topk"]
+    assert [c.nodes for c in compose(["experiment=quickstart", "algo=dense", "nodes=2,3"])] == [2, 3]
+
+
+def test_of_an_experiments_parts_those_that_hold_the_users_value_are_kept() -> None:
+    found = compose(["experiment=convergence", "model=vgg16", "seed=0"])
+    assert {(c.model.name, c.batch_per_node) for c in found} == {("vgg16", 128)}
+
+
+def test_the_model_chooses_the_data_unless_the_user_does() -> None:
+    assert one("model=alexnet").data.name == "imagenet"
+    assert one("model=alexnet", "data=synthetic").data.name == "synthetic"
+
+
+def test_a_network_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "my lab.yaml"
+    path.write_text("alpha_s: 1e-4\nbeta_s_per_byte: 2e-9\nuncertainty: {alpha_s: 1e-6}\n")
+    network = one(f"network={path}").network
+    assert (network.name, network.alpha_s, network.beta_s_per_byte) == ("my lab", 1e-4, 2e-9)
+    assert one(f"network={path}", "network.alpha_s=0").network.alpha_s == 0
+    path.write_text("alpha: 1e-4\n")
+    with pytest.raises(ConfigError, match="alpha_s"):
+        compose([f"network={path}"])
+
+
+WRONG = {
+    "densty=0.1": "Did you mean density?",
+    "model=resnet2": "Did you mean model=resnet20?",
+    "algo=gtopq": "gtopk_butterfly",
+    "algo.rout=tree": "Did you mean algo.route?",
+    "algo.route=ring": "choose one of tree, butterfly",
+    "algo.route=3": "expected a text",
+    "algo.selector=best": "choose one of exact",
+    "algo.name=topk": "fixed by algo=NAME",
+    "algo.choices.route=x": "fixed by algo=NAME",
+    "density=0": "above 0 and at most 1",
+    "density=5": "above 0 and at most 1",
+    "density_warmup=[0.5,0]": "density_warmup=0",
+    "nodes=0": "at least 1",
+    "nodes=2.5": "whole number",
+    "nodes=true": "whole number",
+    "nodes=many": "whole number",
+    "nodes=": "whole number",
+    "nodes": "KEY=VALUE",
+    "epochs=-1": "at least 1",
+    "lr=nan": "finite",
+    "lr=inf": "finite",
+    "lr=[1]": "expected a number",
+    "lr_drops=81": r"lr_drops=\[81\]",
+    "lr_drops=[3,2]": "ascend",
+    "lr_drops.x=3": "no key lr_drops.x",
+    "steps=0": "at least 1",
+    "precision=float16": "float32, bfloat16",
+    "device=gpu": "auto, cpu, cuda",
+    "wandb=3": "Did you mean wandb.mode?",
+    "wandb.mode=always": "offline, online, disabled",
+    "wandb.mod=offline": "Did you mean wandb.mode?",
+    "network=nowhere.yaml": "nowhere.yaml",
+    "network.alpha_s=-1": "at least 0",
+    "+nodes=4": "only KEY=VALUE",
+    "++nodes=4": "only KEY=VALUE",
+    "~model": "only KEY=VALUE",
+    "model@other=vgg16": "only KEY=VALUE",
+    "hydra.run.dir=x": "only KEY=VALUE",
+    "results=$(date)": "quotes",
+    "lr=${no_such_key}": "no_such_key",
+    "sweep.algo=dense": "no key sweep.algo",
+    "nodes=4,0": "at least 1",
+}
+
+
+@pytest.mark.parametrize("override", WRONG)
+def test_what_is_wrong_is_said_in_one_message(override: str) -> None:
+    with pytest.raises(ConfigError, match=WRONG[override].replace("?", r"\?")) as caught:
+        compose([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_option_of_another_algorithm_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="algo.route"):
+        compose(["algo=dense", "algo.route=tree"])
+
+
+SHARDS = ["a", "\\", "'", '"', " ", ",", "$(x)", "${y}", "\n", "=", "1", "null"]
+PIECES = st.lists(st.sampled_from(SHARDS)).map("".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PIECES | st.text(max_size=20) | st.booleans() | st.none() | st.lists(PIECES, max_size=3))
+def test_a_quoted_value_is_read_back_as_it_was(value: object) -> None:
+    assert config._parse(f"results={config.quote(value)}").value() == value
+
+
+def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> None:
+    base = one("data=imagenet")
+    same = one(
+        "data=imagenet", "results=elsewhere", "data.root=elsewhere", "data.workers=7", "wandb.mode=disabled",
+        "checkpoint_every=3", "compare_every=1", "evaluate_every=2", "timeout_s=5",
+    )  # fmt: skip
+    assert base.run_id == same.run_id
+    changes: list[dict] = [
+        {"seed": 1}, {"nodes": 8}, {"lr": 0.2}, {"steps": 3}, {"precision": "bfloat16"}, {"density": 0.01},
+        {"algo": dataclasses.replace(base.algo, selector="sampled")},
+        {"algo": dataclasses.replace(base.algo, options={"route": "butterfly", "residual": "paper"})},
+        {"network": dataclasses.replace(base.network, alpha_s=1.0)},
+        {"cluster": schema.Cluster(name="lab")},
+    ]  # fmt: skip
+    ids = {base.run_id} | {dataclasses.replace(base, **change).run_id for change in changes}
+    assert len(ids) == len(changes) + 1
+
+
+def test_a_key_added_later_leaves_old_run_ids_alone() -> None:
+    before = one()
+    later = dataclasses.make_dataclass(
+        "Config", [("bucket_mb", float, schema.key(default=0.0))], bases=(Config,), frozen=True, kw_only=True
+    )
+    assert later(**{f.name: getattr(before, f.name) for f in dataclasses.fields(before)}).run_id == before.run_id
+
+
+def test_a_run_folder_stays_inside_the_results_folder() -> None:
+    c = dataclasses.replace(one("results=here"), experiment="../../etc", data=one().data)
+    assert c.folder.resolve().is_relative_to(Path("here").resolve())
+    odd = dataclasses.replace(c, model=schema.Model(name="../x; rm $(y)"))
+    assert odd.folder.resolve().is_relative_to(Path("here").resolve())
+    assert set(odd.run_id).isdisjoint("/;$() \n")
+
+
+def test_yaml_and_back(tmp_path: Path) -> None:
+    for c in compose(["experiment=quickstart"]) + compose(["model=alexnet", "lr=1e-7"]):
+        (tmp_path / "config.yaml").write_text(config.to_yaml(c))
+        assert config.from_yaml(tmp_path / "config.yaml") == c
+    (tmp_path / "config.yaml").write_text("nonsense: 1")
+    with pytest.raises(ConfigError, match="this version"):
+        config.from_yaml(tmp_path / "config.yaml")
+
+
+def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(config.conf_folder(), conf)
+    monkeypatch.setattr(config, "conf_folder", lambda: conf)
+    options = "every: 8\nrate: 0.5\nmode: a\nchoices: {mode: [a, b]}\n"
+    (conf / "algo" / "mine.yaml").write_text("name: mine\nsparse: false\n" + options)
+    assert one("algo=mine", "algo.rate=1").algo.options == {"every": 8, "rate": 1.0, "mode": "a"}
+    for wrong, message in {"every=a": "whole", "mode=c": "one of a, b", "evry=4": "algo.every"}.items():
+        with pytest.raises(ConfigError, match=message):
+            compose(["algo=mine", f"algo.{wrong}"])
+    (conf / "experiment" / "typo.yaml").write_text("# @package _global_\nepoch: 3\n")
+    with pytest.raises(ConfigError, match="Did you mean epochs"):
+        compose(["experiment=typo"])
+    (conf / "algo" / "torn.yaml").write_text("name: [")
+    with pytest.raises(ConfigError, match="torn"):
+        compose(["algo=torn"])
+    (conf / "algo" / "empty.yaml").write_text("sparse: true\n")
+    with pytest.raises(ConfigError, match="without a name"):
+        compose(["algo=empty"])

@@ -1,0 +1,188 @@
+"""The run folder: what is written, what survives a kill, and who owns it."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repro import lock, provenance, record
+from repro.config import Config, ConfigError, compose, from_yaml
+from repro.lock import Held, Lock
+from repro.record import RunFolder
+
+(QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
+ROOT = Path(__file__).parent.parent
+STEP = {"kind": "step", "loss": 2.0, "bytes_sent": 100, "messages": 3}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return dataclasses.replace(QUIET, results=str(tmp_path))
+
+
+def open_folder(config: Config) -> RunFolder:
+    return RunFolder(config, description="digits", device="cpu")
+
+
+def test_a_run_folder_from_start_to_end(config: Config) -> None:
+    with open_folder(config) as folder:
+        folder.resume(0)
+        assert record.state(config.folder) == "running"
+        for step in (1, 2):
+            folder.log({**STEP, "step": step})
+        folder.log({"kind": "eval", "step": 2, "epoch": 1.0, "train_loss": 1.5, "test_loss": 1.6,
+                    "test_accuracy": 0.5, "samples_per_s": 10.0})  # fmt: skip
+        times = {"kind": "iteration_time", "network": "ethernet1g", "nodes": 4, "communicate_s": 3.0}
+        folder.log({**times, "source": "measured", "compute_s": 1.0, "compress_s": 2.0})
+        folder.log({**times, "source": "modelled", "compute_s": 9.0, "compress_s": 9.0})
+        folder.status("done", 2, 2)
+    found = record.summary(config.folder)
+    assert (found["state"], found["step"], found["steps"]) == ("done", 2, 2)
+    assert (found["test_accuracy"], found["loss"], found["bytes_sent_per_step"]) == (0.5, 1.5, 100)
+    assert (found["source"], found["compute_s"]) == ("measured", 1.0)
+    assert from_yaml(config.folder / "config.yaml") == config
+    origin = json.loads((config.folder / "provenance.json").read_text())
+    assert origin["end"] and origin["data"] == "digits" and origin["versions"]["torch"]
+    assert lock.holder(config.folder) is None
+
+
+def test_resume_cuts_what_was_written_beyond_the_checkpoint_and_a_torn_line(config: Config) -> None:
+    config.folder.mkdir(parents=True)
+    metrics = config.folder / "metrics.jsonl"
+    steps = [{**STEP, "step": step} for step in range(1, 9)]
+    lines = [{"kind": "iteration_time", "source": "modelled"}, *steps]
+    metrics.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"kind": "step", "st')
+    assert len(record.read_metrics(config.folder)) == 9
+    with open_folder(config) as folder:
+        folder.resume(5)
+        folder.log({**STEP, "step": 6})
+        folder.status("done", 6, 6)
+    kept = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [line.get("step") for line in kept] == [None, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> None:
+    with pytest.raises(ValueError, match="broken"), open_folder(config) as folder:
+        folder.status("running", 3, 9)
+        raise ValueError("broken")
+    status = json.loads((config.folder / "status.json").read_text())
+    assert (status["state"], status["step"], status["error"]) == ("failed", 3, "ValueError: broken")
+    with open_folder(config) as folder:
+        folder.status("done", 9, 9)
+    assert len(json.loads((config.folder / "provenance.json").read_text())["earlier"]) == 1
+
+
+def test_failed_speaks_for_a_rank_0_that_could_not(config: Config) -> None:
+    with open_folder(config):
+        record.failed(config.folder, "rank 2 died")
+    assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
+    record.failed(config.folder, "a later, less informative one")
+    assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
+
+
+def test_a_full_disk_is_no_done_run(config: Config) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    with pytest.raises(OSError, match="No space"), open_folder(config) as folder:
+        folder.metrics = open("/dev/full", "a")  # noqa: SIM115
+        folder.log({**STEP, "step": 1})
+    assert record.state(config.folder) == "failed"
+
+
+def test_an_unwritable_place_is_the_users_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="results=FOLDER"):
+        record.check_writable(tmp_path / "file" / "run")
+
+
+def test_no_key_of_wandb_is_written(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "secret" * 8)
+    monkeypatch.setattr(sys, "argv", ["repro", "run", "x=" + "secret" * 8])
+    with pytest.raises(ValueError, match="secret"), open_folder(config):
+        raise ValueError("key " + "secret" * 8)
+    for path in config.folder.iterdir():
+        assert "secretsecret" not in path.read_text(), path
+
+
+def test_the_mirror_offline_and_its_failure(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline = dataclasses.replace(config, wandb=dataclasses.replace(config.wandb, mode="offline"))
+    with open_folder(offline) as folder:
+        folder.log({**STEP, "step": 1})
+        assert folder.mirror.run is not None
+        folder.mirror.run.finish()  # what follows fails inside W&B
+        folder.log({**STEP, "step": 2})
+        folder.status("done", 2, 2)
+    assert list((offline.folder / "wandb").glob("offline-run-*/*.wandb"))
+    assert [line["step"] for line in record.read_metrics(offline.folder)] == [1, 2]
+
+
+def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
+    code = (
+        "import dataclasses, sys\nfrom repro.config import compose\nfrom repro.record import RunFolder\n"
+        f"(config,) = compose(['data=digits', 'wandb.mode=online', 'results={tmp_path}'])\n"
+        "with RunFolder(config, 'digits', 'cpu') as folder: folder.status('done', 1, 1)\n"
+        "print(*config.folder.glob('wandb/offline-run-*'))"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment.pop("WANDB_API_KEY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "offline-run-" in done.stdout
+    assert "no API key" in done.stderr
+
+
+def test_git_is_the_packages_own_or_nothing(tmp_path: Path) -> None:
+    assert provenance.git(tmp_path) is None
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    assert provenance.git(tmp_path) is None  # installed inside somebody's repository
+
+
+HOLD = "import sys, time; from repro.lock import Lock; from pathlib import Path\n"
+HOLD += "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+
+
+def hold(folder: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    return process
+
+
+def test_one_owner_at_a_time_until_it_is_killed(tmp_path: Path) -> None:
+    other = hold(tmp_path)
+    try:
+        with pytest.raises(Held, match=f"process {other.pid} on "):
+            Lock(tmp_path)
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    mine = Lock(tmp_path)
+    with pytest.raises(Held):
+        Lock(tmp_path)
+    mine.release()
+    assert not (tmp_path / "owner.json").exists()
+
+
+def test_an_owner_on_another_host_lives_by_its_heartbeat(tmp_path: Path) -> None:
+    owner = {"pid": 1, "start": "1", "host": "elsewhere", "since": "today"}
+    (tmp_path / "owner.json").write_text(json.dumps(owner))
+    assert lock.holder(tmp_path) == owner
+    past = time.time() - lock.STALE_S - 1
+    os.utime(tmp_path / "owner.json", (past, past))
+    assert lock.holder(tmp_path) is None
+
+
+def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:
+    mine = Lock(tmp_path)
+    (tmp_path / "owner.json").write_text(json.dumps({**mine.me, "start": "1"}))
+    assert lock.holder(tmp_path) is None
