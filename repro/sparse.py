@@ -108,6 +108,8 @@ def unpack(buffer: Tensor, dtype: torch.dtype) -> Sparse:
     k = buffer.numel() // (4 + dtype.itemsize)
     index = buffer[: 4 * k].view(torch.int32)
     value = buffer[4 * k :].view(dtype)
+    if k and int(index[-1]) != PADDING:  # the common case, at no pass over the buffer
+        return Sparse(index, value)
     n = int((index != PADDING).sum())
     return Sparse(index[:n], value[:n])
 
