@@ -7,7 +7,7 @@ copies, so thousands of ranks take seconds. `play` sends messages of recorded si
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -44,8 +44,10 @@ class Echo:
         pass
 
 
-def schedule(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
-    """The rounds of every rank in one `step` that selects `k` of `parameters` entries.
+def schedule(
+    algo: Algo, size: int, parameters: int, k: int, ranks: Iterable[int] | None = None
+) -> list[list[Round]]:
+    """The rounds of every rank (or of `ranks`) in one `step` that selects `k` of `parameters` entries.
 
     The step is done on TINY parameters with one selected entry, and every message is then sized for the real
     ones: q * TINY + r bytes are q bytes a parameter and r bytes a selected entry. An algorithm whose messages
@@ -54,7 +56,7 @@ def schedule(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]
     if size * 8 > TINY:
         raise ConfigError(f"nodes={size}: schedules are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
-    return [_rounds(algo, rank, size, gradient, parameters, k) for rank in range(size)]
+    return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks or range(size)]
 
 
 def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int, k: int) -> list[Round]:

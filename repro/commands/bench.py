@@ -1,0 +1,82 @@
+"""`repro bench network` and `repro bench collectives`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings; commas sweep.")]
+Out = Annotated[Path, typer.Option(help="Where the files go.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+    group.command()(network)
+    group.command()(collectives)
+    group.command()(step)
+    app.add_typer(group, name="bench", help="Measure links and collectives on a real wire.")
+
+
+def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None:
+    """Measure one-way time against message size between two nodes, and fit alpha and beta.
+
+    \b
+    repro bench network                                  two nodes of the lab at 1 Gbps
+    repro bench network network=ethernet100m --out /tmp/slow
+    torchrun --nproc-per-node 2 -m repro bench network   between ranks that torchrun or srun started
+    repro run network=results/lab/network.yaml           use what was measured
+    """
+    from repro import bench, config
+    from repro.environment import discover
+
+    cluster = "environment" if discover() else "lab"
+    (one,) = config.compose([f"cluster={cluster}", "nodes=2", *(overrides or [])])
+    bench.measure_network(one, out, typer.echo)
+
+
+def collectives(
+    overrides: Overrides = None,
+    parameters: Annotated[
+        str, typer.Option(help="Sizes of the gradient, with commas; k and M are understood.")
+    ] = "270k,2.7M,14.7M,25.6M,61.1M",
+    repeats: Annotated[int, typer.Option(min=2, help="Of each measurement.")] = 10,
+    out: Out = Path("results/lab"),
+) -> None:
+    """Measure the algorithms' messages in the lab, beside the model and the lower bound.
+
+    \b
+    repro bench collectives nodes=4 --parameters 270k
+    repro bench collectives algo=dense,gtopk nodes=2,4,8 network=results/lab/network.yaml
+    repro bench collectives algo=gtopk,gtopk_butterfly nodes=3,5,6,7,12,31 --parameters 14.7M
+
+    Modelled with the network's alpha and beta: calibrate them first with `repro bench network`.
+    """
+    from repro import bench, config
+    from repro.numbers import counts
+
+    given = {text.partition("=")[0] for text in overrides or []}
+    defaults = {"algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": "2,4,8,16"}
+    own = [f"{key}={value}" for key, value in defaults.items() if key not in given]
+    configs = config.compose(["cluster=lab", *own, *(overrides or [])])
+    bench.measure_collectives(configs, counts("--parameters", parameters), repeats, out)
+    typer.echo(f"written: {out / 'collectives.jsonl'}")
+
+
+def step(
+    overrides: Overrides = None,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each measurement.")] = 4,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each measurement.")] = 5,
+    out: Out = Path("results/speed"),
+) -> None:
+    """Measure what P local ranks cost over a plain training loop on the same batches.
+
+    \b
+    repro bench step model=resnet20 algo=gtopk nodes=32
+    repro bench step model=vgg16 algo=dense,gtopk nodes=8 --steps 1
+    """
+    from repro import bench_step, config
+
+    bench_step.measure_steps(config.compose(overrides or []), steps, repeats, out)
+    typer.echo(f"written: {out / 'step.jsonl'}")

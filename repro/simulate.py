@@ -1,0 +1,209 @@
+"""Iteration time, throughput and scaling of any number of nodes, without training and without a network.
+
+The messages are those of the algorithms' own code (`rehearsal`), their time that of the cost model (`network`), and
+compute and compress come from a stated profile.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from repro import algorithms, models, network, rehearsal, results
+from repro.collective import Collective
+from repro.config import Config, ConfigError
+from repro.network import Link, Round
+from repro.schedule import entries
+from repro.sweep import table
+from repro.tables import Row, for_people
+
+SHARED = 128  # nodes from which their schedules are recorded by all cores
+PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node does between two exchanges, in seconds, and the samples it does it on."""
+
+    compute_s: float
+    compress_s: float
+    samples: int
+    source: str
+
+
+def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: Path | None) -> list[Row]:
+    """One row per config and size; prints the table and where gTop-k overtakes Top-k. Raises ConfigError.
+
+    `node` is paper, measured or seconds, as `profile` reads it; `sizes` replaces the model's number of parameters.
+    """
+    rows = []
+    for config in configs:
+        for parameters in sizes or [count(config)]:
+            rows.append(row(config, parameters, profile(node, config, parameters)))
+    table([{name: for_people(cell) for name, cell in one.items()} for one in rows])
+    found = crossovers(rows)
+    for line in found:
+        print(f"{line['model']}, {line['parameters']:,} parameters: {line['algo']} beats topk {line['at']}")
+    if out is not None:
+        wire = configs[0].network
+        report = {
+            "network": {"name": wire.name, "alpha_s": wire.alpha_s, "beta_s_per_byte": wire.beta_s_per_byte},
+            "density": configs[0].density if configs[0].algo.sparse else None,
+            "crossover": found,
+            "rows": rows,
+        }
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(report, indent=1) + "\n")
+    return rows
+
+
+def row(config: Config, parameters: int, node: Node) -> Row:
+    """One algorithm on one cluster. Efficiency: this throughput over that of as many nodes which never wait."""
+    k, link = entries(config.density, parameters), Link(config.network.alpha_s, config.network.beta_s_per_byte)
+    rounds = schedule(config, parameters, k)
+    communicate = network.seconds(rounds, *link)
+    compress = node.compress_s if config.algo.sparse and config.nodes > 1 else 0.0
+    iteration = node.compute_s + compress + communicate
+    sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
+    return {
+        "model": config.model.name, "algo": config.algo.name, "nodes": config.nodes, "parameters": parameters,
+        "k": k if config.algo.sparse else None, "source": node.source, "compute_s": node.compute_s,
+        "compress_s": compress, "communicate_s": communicate, "closed_form_s": closed_form(config, parameters, k, link),
+        "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": iteration,
+        "samples_per_s": node.samples / iteration, "efficiency": node.compute_s / iteration,
+        "bytes_sent_most": max(sent),
+    }  # fmt: skip
+
+
+def schedule(config: Config, parameters: int, k: int) -> list[list[Round]]:
+    size = config.nodes
+    if size < SHARED:
+        return rehearsal.schedule(config.algo, size, parameters, k)
+    parts = len(os.sched_getaffinity(0))
+    ranks = [range(part, size, parts) for part in range(parts)]
+    with ProcessPoolExecutor(parts, multiprocessing.get_context("fork")) as pool:
+        jobs = [pool.submit(rehearsal.schedule, config.algo, size, parameters, k, part) for part in ranks]
+        found = [job.result() for job in jobs]
+    return [found[rank % parts][rank // parts] for rank in range(size)]
+
+
+def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | None:
+    """The paper's formula for this algorithm's messages, None where it has none."""
+    size, algo = config.nodes, config.algo
+    if algo.module == "dense":
+        return network.dense_ring(size, parameters, link)
+    if algo.module in ("topk", "gtopk_from_topk"):
+        return network.topk_allgather(size, k, link)
+    if algo.module == "gtopk" and size & (size - 1) == 0:
+        route = {"tree": network.gtopk_tree_and_broadcast, "butterfly": network.gtopk_butterfly}
+        return route[algo.options["route"]](size, k, link)
+    return None
+
+
+def as_plotted(config: Config, parameters: int, k: int, link: Link) -> float | None:
+    """The curve of the authors' model figure; it has none for the butterfly."""
+    if config.algo.name not in ("dense", "topk", "gtopk"):
+        return None
+    alpha = link.alpha_s if config.algo.name == "dense" else PLOTTED_ALPHA_S
+    return closed_form(config, parameters, k, Link(alpha, link.beta_s_per_byte))
+
+
+def crossovers(rows: Sequence[Row]) -> list[Row]:
+    """From how many of the simulated nodes on each gTop-k takes less time to communicate than Top-k."""
+    found = []
+    shapes = dict.fromkeys((one["model"], one["parameters"]) for one in rows)
+    for model, parameters in shapes:
+        times = {
+            (one["algo"], one["nodes"]): one["communicate_s"]
+            for one in rows
+            if (one["model"], one["parameters"]) == (model, parameters)
+        }
+        for algo in ("gtopk", "gtopk_butterfly"):
+            both = sorted(nodes for name, nodes in times if name == algo and ("topk", nodes) in times)
+            loses = [nodes for nodes in both if times[algo, nodes] >= times["topk", nodes]]
+            wins = [nodes for nodes in both if nodes > max(loses, default=0)]
+            if both:
+                at = f"from {wins[0]} nodes on" if wins else f"at none of these up to {both[-1]} nodes"
+                found.append({"model": model, "parameters": parameters, "algo": algo, "at": at,
+                              "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None})  # fmt: skip
+    return found
+
+
+# What a node does.
+
+
+def count(config: Config) -> int:
+    """Parameters of the configured model, which is not filled with numbers."""
+    with torch.device("meta"):
+        return sum(p.numel() for p in _model(config).parameters())
+
+
+def _model(config: Config) -> torch.nn.Module:
+    generator = torch.Generator()
+    size = config.data.image_size
+    return models.load(
+        config.model.name, config.data.classes, size, config.seed, generator, **config.model.options
+    )
+
+
+def profile(node: str, config: Config, parameters: int) -> Node:
+    """`paper`: published throughput of one node, published compress time. `measured`: this machine, now.
+    `0.14` or `0.14+0.09`: seconds of compute, and of compress, of one batch. Raises ConfigError."""
+    if node == "paper":
+        return published(config)
+    if node == "measured":
+        return measured(config, parameters)
+    try:
+        compute, compress = (float(part) for part in (node if "+" in node else f"{node}+0").split("+"))
+    except ValueError:
+        raise ConfigError(f"node={node}: choose paper, measured, or seconds such as 0.14 or 0.14+0.09.") from None
+    return Node(compute, compress, config.batch_per_node * config.accumulate, node)
+
+
+def published(config: Config) -> Node:
+    paper, name = results.load().paper, config.model.name
+    parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
+    if name not in parts:
+        raise ConfigError(f"node=paper knows {', '.join(parts)}, not {name}; type node=measured or seconds.")
+    batch = parts[name]["batch_per_node"]
+    return Node(batch / rates[name]["single"], parts[name]["compress"], batch, "paper")
+
+
+def measured(config: Config, parameters: int) -> Node:
+    """One forward and backward pass, and rank 0's own part of one step with peers that send zeros."""
+    model, data = _model(config), config.data
+    images = torch.randn(config.batch_per_node, 3, data.image_size, data.image_size)
+    labels = torch.randint(data.classes, (config.batch_per_node,))
+    compute = _median(lambda: F.cross_entropy(model(images), labels).backward())
+    gradient = torch.randn(parameters)
+    algorithm = algorithms.load(config.algo, parameters)
+    algorithm.density = config.density
+    echo = Collective(rehearsal.Echo(0, config.nodes))
+    inside = echo.seconds
+    compress = _median(lambda: algorithm.step(gradient.clone(), echo))
+    compress -= (echo.seconds - inside) / REPEATS
+    return Node(compute * config.accumulate, compress, config.batch_per_node * config.accumulate, "measured")
+
+
+REPEATS = 5
+
+
+def _median(action: Callable[[], Any]) -> float:
+    action()
+    taken = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        action()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
