@@ -18,13 +18,13 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "squeue", "scancel")
 
-# cred_expire is also how long a requeued job waits before it starts again (default 120 s).
+# cred_expire is also how long a requeued job waits before it starts again (default 120 s, at least 5).
 CONF = """\
 ClusterName=repro
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=3
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root

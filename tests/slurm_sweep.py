@@ -1,4 +1,4 @@
-"""A sweep on a private SLURM, driven as a person does: repro launch, repro status, scancel, and a kill now and then."""
+"""A sweep on a private SLURM, driven as a person does: repro launch, repro status, scancel, and a kill."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Sweep:
 
 
 def same_bits(one: Path, other: Path) -> bool:
-    """Whether the last checkpoints of two run folders hold the same bits: parameters, momentum, every rank's state."""
+    """Whether the last checkpoints of two run folders hold the same bits, the state of every rank included."""
     (step, a), (step_b, b) = (
         checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other)
     )
