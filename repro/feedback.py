@@ -1,4 +1,4 @@
-"""Error feedback: what a rank's selection leaves out stays in a residual and is added to its next gradient (Alg. 1)."""
+"""Error feedback: what a rank's selection leaves out joins its next gradient (Alg. 1)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""The loops of `sparse.py` over CPU memory, compiled by numba: magnitudes are compared as integers, one pass each.
+"""The loops of `sparse.py` over CPU memory, compiled by numba: magnitudes are compared as integers.
 
-The bits of a float32 without its sign, read as an int32, order like its magnitude: denormals, infinities and both
-zeros included. The kernels release the GIL and hold no state, so ranks that are threads may call them at once. They
-are compiled when this module is imported, so ranks that are forked processes find them compiled.
+The bits of a float32 without its sign, read as an int32, order like its magnitude: denormals, infinities
+and both zeros included. The kernels release the GIL and hold no state, so ranks that are threads may call
+them at once. They are compiled when this module is imported, so forked ranks find them compiled.
 
-Two habits make the compiler emit vector instructions: loops run over a slice from 0 (an index that might be negative
-is checked at each access), and what is appended is written first and counted after, without a branch.
+Two habits make them fast: loops run over a slice from 0 (an index that might be negative is checked at each
+access, which rules out vector instructions), and what is appended is written first and counted after,
+without a branch to mispredict.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any
 import numba
 import numpy as np
 
-BLOCK = 128  # entries of which the largest magnitude is found before any is looked at; in a block with a candidate
-SUBBLOCK = 16  # the same again for so many
+BLOCK = 128  # so many entries are passed over at once if the largest magnitude among them is too small
+SUBBLOCK = 16  # the same within a block that is not
 SLACK = 4096  # room beyond 2 k for candidates, so that small k are seldom compacted
 MAGNITUDE = np.int32(0x7FFFFFFF)
 
 
 def compiled(signature: str) -> Callable[[Any], Any]:
-    """Compile now and cache on disk: beside this file, else in the user's cache; without one, compile every time."""
+    """Compile now; keep it on disk beside this file, else in the user's cache, else not at all."""
 
     def decorate(function: Any) -> Any:
         try:
@@ -54,9 +55,9 @@ def kth_largest(bits, k):
 
 @compiled("int64(int32[::1], int32[::1], int64, int32, int32[::1], int32[::1])")
 def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
-    """Move the k largest of the entries to the front and, if there is room, the others into rest: how many are kept.
+    """Move the k largest entries to the front and the others, if rest has room, there: how many are kept.
 
-    Both keep their order. `threshold` is the k-th largest magnitude; of several equal to it the first are kept.
+    Both keep their order. `threshold` is the k-th largest magnitude; of several equal to it the first stay.
     """
     ties = k
     for i in range(bits.size):
@@ -79,25 +80,30 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
 
 @compiled("int32(float32[::1], float32[::1], int64)")
 def estimate(x, gradient, k):
-    """A magnitude that somewhat more than k entries of x + gradient exceed, most likely: from a strided sample."""
+    """From a strided sample: a magnitude that somewhat more than k entries of x + gradient exceed.
+
+    Nearer than the last step's threshold: under error feedback the residual piles up just below that.
+    """
     samples = min(max(x.size >> 5, 1 << 13), 1 << 16)
-    step = x.size // samples | 1  # odd, so as not to fall into step with the powers of two of a network's shapes
+    step = x.size // samples | 1  # odd, so as not to fall into step with the shapes of a network
     sample = x[::step].copy()
     for i in range(sample.size if gradient.size > 0 else 0):
         sample[i] += gradient[i * step]
     expected = sample.size * (k / x.size)
     rank = int(1.1 * expected + 4 * np.sqrt(expected)) + 2
-    return np.int32(max(kth_largest(sample.view(np.int32), rank) - 1, 0) if rank <= sample.size else 0)
+    if rank > sample.size:
+        return np.int32(0)
+    return np.int32(max(kth_largest(sample.view(np.int32), rank) - 1, 0))
 
 
 @compiled("int64(float32[::1], float32[::1], int64, int32, int32[::1], int32[::1])")
 def candidates(x, gradient, k, threshold, index, bits):
-    """Collect entries of x whose magnitude exceeds the threshold, the k largest among them, in one pass: how many.
+    """Collect entries of x above the threshold, the k largest among them, in one pass: how many.
 
-    When the room for them is full (index and bits, at least k + BLOCK), the k largest so far stay and the threshold
-    rises to their smallest: later entries of the same magnitude would lose the tie. So a low threshold costs time,
-    and one that is too high shows as fewer than k. A gradient, unless it is empty, is added to x on the way, while
-    the block is in the nearest cache.
+    When the room for them is full (index and bits, at least k + BLOCK), the k largest so far stay and the
+    threshold rises to their smallest: later entries of that magnitude would lose the tie. So a threshold that
+    is too low costs time, and one that is too high shows as fewer than k. A gradient, unless it is empty, is
+    added to x on the way, while the block is in the nearest cache.
     """
     none = index[:0]
     x_bits = x.view(np.int32)
@@ -133,8 +139,8 @@ def candidates(x, gradient, k, threshold, index, bits):
 def select(x, gradient, k, threshold, take, index, bits):
     """x += gradient, unless it is empty; the k largest magnitudes of x, ties to the smaller index: how many.
 
-    `threshold` is a guess. If fewer than k entries exceed it, a second pass begins at zero: a wrong guess costs time,
-    never exactness. `take` zeroes in x what was selected.
+    `threshold` is a guess. If fewer than k entries exceed it, a second pass begins at zero: a wrong guess
+    costs time, never exactness. `take` zeroes in x what was selected.
     """
     none = index[:0]
     n = candidates(x, gradient, k, threshold, index, bits)
@@ -164,14 +170,16 @@ def add(a_index, a_value, b_index, b_value, index, value):
         n += total != 0
         i += left <= right
         j += right <= left
-    for i in range(i, a_index.size):
+    while i < a_index.size:
         index[n] = a_index[i]
         value[n] = a_value[i]
         n += a_value[i] != 0
-    for j in range(j, b_index.size):
+        i += 1
+    while j < b_index.size:
         index[n] = b_index[j]
         value[n] = b_value[j]
         n += b_value[j] != 0
+        j += 1
     return n
 
 
@@ -185,7 +193,8 @@ def outside(a, b, position):
         n += left < right
         i += left <= right
         j += right <= left
-    for i in range(i, a.size):
+    while i < a.size:
         position[n] = i
         n += 1
+        i += 1
     return n

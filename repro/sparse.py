@@ -1,7 +1,7 @@
-"""Sparse vectors as (index, value) pairs: exact top-k selection and the paper's merge (Sec. III, Definition 1).
+"""Sparse vectors as (index, value) pairs: exact top-k selection and the paper's merge (Definition 1).
 
-float32 on a CPU goes through the compiled loops of `kernels.py`, bfloat16 and float16 too (as float32, which holds
-them exactly); everything else, CUDA included, through torch operators. Both give the same bits.
+float32 on a CPU goes through the compiled loops of `kernels.py`, bfloat16 and float16 too (as float32, which
+holds them exactly); everything else, CUDA included, through torch operators. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ COMPILED = (torch.float32, torch.bfloat16, torch.float16)
 class Sparse(NamedTuple):
     """The non-zero entries of a vector: index int32 [n], ascending and without duplicates; value [n]."""
 
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # shadows tuple.index
     value: Tensor
 
 
 def select(x: Tensor, k: int) -> Sparse:
     """The k entries of x [m] with the largest magnitude, exactly; ties go to the smaller index.
 
-    Zeros are never selected, so fewer than k entries come back when x has fewer non-zeros. x must hold no NaN.
+    Zeros are never selected, so fewer than k come back when x has fewer non-zeros. x must hold no NaN.
     """
     if not _compiled(x):
         return Sparse(*sparse_torch.select(x, _checked(k)))
@@ -53,19 +53,20 @@ def merge(a: Sparse, b: Sparse, k: int) -> Sparse:
 def merge_with_rest(a: Sparse, b: Sparse, k: int) -> tuple[Sparse, Sparse]:
     """`merge` and what it dropped: kept + rest == a + b, entry for entry. An exact zero is in neither."""
     if not _compiled(a.value):
-        kept, rest = sparse_torch.merge_with_rest(a, b, _checked(k))
-        return Sparse(*kept), Sparse(*rest)
+        largest, others = sparse_torch.merge_with_rest(a, b, _checked(k))
+        return Sparse(*largest), Sparse(*others)
     room = a.index.numel() + b.index.numel() + 1
     index, total = np.empty(room, np.int32), np.empty(room, np.float32)
-    n = kernels.add(a.index.numpy(), a.value.float().numpy(), b.index.numpy(), b.value.float().numpy(), index, total)
+    n = kernels.add(*_arrays(a), *_arrays(b), index, total)
     # Rounded to the operands' precision before magnitudes are compared, since that is how the entries travel.
     value = torch.from_numpy(total[:n]).to(a.value.dtype)
     bits = value.float().view(torch.int32).numpy()
     if n <= _checked(k):
         return Sparse(torch.from_numpy(index[:n]), value), Sparse(a.index[:0], value[:0])
-    rest = np.empty((2, n - k + 1), np.int32)
-    kernels.keep_largest(index[:n], bits, k, kernels.kth_largest(bits, k), *rest)
-    return _pairs(index[:k], bits[:k], value.dtype), _pairs(*rest[:, : n - k], value.dtype)
+    rest_index, rest_bits = np.empty(n - k + 1, np.int32), np.empty(n - k + 1, np.int32)
+    kernels.keep_largest(index[:n], bits, k, kernels.kth_largest(bits, k), rest_index, rest_bits)
+    kept = _pairs(index[:k], bits[:k], value.dtype)
+    return kept, _pairs(rest_index[:-1], rest_bits[:-1], value.dtype)
 
 
 def outside(a: Sparse, b: Sparse) -> Sparse:
@@ -85,7 +86,7 @@ def to_dense(sparse: Sparse, out: Tensor) -> Tensor:
 
 
 def add_sum(vectors: list[Sparse], out: Tensor) -> Tensor:
-    """out [m] += the sum of the sparse vectors, added in the order of the list, so every rank gets the same bits."""
+    """out [m] += the sparse vectors, in the order of the list, so every rank gets the same bits."""
     for vector in vectors:
         out.index_add_(0, vector.index, vector.value.to(out.dtype))
     return out
@@ -122,6 +123,10 @@ def _select(x: Tensor, gradient: Tensor | None, k: int, take: bool, dtype: torch
     index, bits = np.empty(room, np.int32), np.empty(room, np.int32)
     n = kernels.select(vector, addend, k, kernels.estimate(vector, addend, k), take, index, bits)
     return _pairs(index[:n].copy(), bits[:n].copy(), dtype)
+
+
+def _arrays(sparse: Sparse) -> tuple[np.ndarray, np.ndarray]:
+    return sparse.index.numpy(), sparse.value.float().numpy()
 
 
 def _pairs(index: np.ndarray, bits: np.ndarray, dtype: torch.dtype) -> Sparse:

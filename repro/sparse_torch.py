@@ -1,4 +1,4 @@
-"""Selection and merge in torch operators, for any device and float type: the definition that `kernels.py` speeds up."""
+"""Selection and merge in torch operators, for any device and float type: what `kernels.py` makes fast."""
 
 from __future__ import annotations
 

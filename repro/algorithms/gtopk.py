@@ -1,4 +1,4 @@
-"""gTop-k S-SGD (Shi et al., ICDCS 2019): merge two ranks' k largest at a time, so k entries survive in log2 P rounds."""
+"""gTop-k S-SGD (Shi et al., ICDCS 2019): merge two ranks' k largest at a time; k survive log2 P rounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from repro.sparse import Sparse, merge_with_rest, outside, pack, to_dense, unpac
 class Algorithm:
     """`route`: `tree` to rank 0 and broadcast, as in the paper, or `butterfly`, half its critical path.
 
-    `residual`: `paper` puts a rank's entries back if they are not among the final k, and loses what a merge dropped
-    of the others; `exact` returns what each merge drops to exactly one rank, so that no mass is ever lost.
+    `residual`: `paper` puts a rank's entries back if they are not among the final k, and loses what a merge
+    dropped of the others; `exact` returns what each merge drops to exactly one rank, so no mass is ever lost.
     """
 
     density = 0.001
@@ -54,7 +54,7 @@ class Algorithm:
         return unpack(collective.broadcast(pack(mine, k)), mine.value.dtype)
 
     def butterfly(self, mine: Sparse, k: int, collective: Collective) -> Sparse:
-        """Partners at distance 1, 2, 4, ... swap and merge alike: all ranks end with the result after log2 P rounds.
+        """Partners at distance 1, 2, 4, ... swap and merge alike: all have the result after log2 P rounds.
 
         Ranks beyond the largest power of two fold into the first ones before, and hear the result after.
         """
@@ -73,7 +73,7 @@ class Algorithm:
         return mine
 
     def merge(self, mine: Sparse, wire: Tensor, k: int, rank: int = 0, sharers: int = 1) -> Sparse:
-        """Merge what came over the wire; of the rest, this rank keeps the share that no other of the `sharers` keeps."""
+        """Merge what came; of the rest, this rank keeps the share that no other of the `sharers` keeps."""
         total, rest = merge_with_rest(mine, unpack(wire, mine.value.dtype), k)
         if self.exact:
             share = rest.index % sharers == rank % sharers

@@ -1,4 +1,4 @@
-"""k chosen from the gathered k x P entries: the paper's first experiment, which shows that most of them are not needed."""
+"""k chosen from the gathered k x P entries: the paper's first experiment, as most are not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Top-k S-SGD (Lin et al., ICLR 2018; the gTop-k paper's Alg. 1): all-gather every rank's k largest, and sum them."""
+"""Top-k S-SGD (Lin et al., ICLR 2018; the paper's Alg. 1): all-gather every rank's k largest, sum them."""
 
 from __future__ import annotations
 

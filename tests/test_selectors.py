@@ -1,0 +1,65 @@
+"""Approximate selectors keep the contract of the wire, and err as much as they say."""
+
+import pytest
+import torch
+
+from repro.feedback import ErrorFeedback
+from repro.selectors import SELECTORS, named
+from repro.sparse import select, to_dense
+
+M = 200_000
+
+
+def normal(seed: int = 0) -> torch.Tensor:
+    return torch.randn(M, generator=torch.Generator().manual_seed(seed))
+
+
+def recall(name: str, x: torch.Tensor, k: int) -> float:
+    """The part of the true top k that the selector found."""
+    return torch.isin(select(x, k).index, named(name)(x, k).index).float().mean().item()
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("kind", ["normal", "zero", "few", "equal", "heavy", "short"])
+@pytest.mark.parametrize("k", [1, 7, 200, 20_000])
+def test_at_most_k_entries_ascending_and_no_zeros(name, kind, k):
+    x = normal()
+    x = {
+        "normal": x, "zero": x * 0, "few": x * (torch.arange(M) % 5003 == 0), "equal": x.sign(),
+        "heavy": x**9, "short": x[:5],
+    }[kind]  # fmt: skip
+    index, value = named(name)(x, k)
+    assert index.dtype == torch.int32 and index.numel() <= k
+    assert (index.diff() > 0).all() and (value != 0).all()
+    assert torch.equal(value, x[index])
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_all_entries_at_density_one(name):
+    x = normal()[:500]
+    if name not in ("sampled", "gaussian"):  # their thresholds cut off something always
+        assert named(name)(x, 500).index.numel() == 500
+
+
+@pytest.mark.parametrize(
+    "name, least", [("exact", 1.0), ("mstopk", 1.0), ("sampled", 0.5), ("gaussian", 0.6), ("chunked", 0.55)]
+)
+def test_the_error_is_the_one_stated(name, least):
+    found = [recall(name, normal(seed), 2000) for seed in range(5)]
+    assert sum(found) / len(found) >= least
+    if name == "chunked":
+        assert abs(sum(found) / len(found) - 0.632) < 0.03
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_error_feedback_loses_nothing(name):
+    memory = ErrorFeedback(M, selector=name)
+    gradients = [normal(seed) for seed in range(3)]
+    sent = [to_dense(memory.accumulate_and_select(g.clone(), 500), torch.empty(M)) for g in gradients]
+    assert memory.selected == int(sent[-1].count_nonzero())
+    assert torch.allclose(sum(sent) + memory.residual, sum(gradients), atol=1e-5)
+
+
+def test_an_unknown_selector_is_told_what_is_allowed():
+    with pytest.raises(ValueError, match="exact|sampled"):
+        named("exactly")
