@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from repro import figures as items
-from repro import results, tables as text
+from repro import results
+from repro import tables as text
 from repro.tables import Row
 
 Say = Callable[[str], None]
 
 
 def figures(only: Sequence[str], runs: Path | None, out: Path, formats: Sequence[str], say: Say) -> None:
-    """Each figure in every format, and its rows as CSV. An item without any data is not drawn: its command is said."""
+    """Each figure in every format, and its rows as CSV. An item without any data is not drawn: its command
+    is said."""
     data = results.load(runs=runs)
     for item in items.load(only):
         if item.draw is None:
@@ -24,7 +26,10 @@ def figures(only: Sequence[str], runs: Path | None, out: Path, formats: Sequence
             continue
         paths = items.save(item, rows, out, formats)
         (out / f"{item.name}.csv").write_text(text.to_csv(rows))
-        say(f"{item.name}: {', '.join(map(str, paths))}" + ("" if item.ours(rows) else f" (published alone; ours: {item.command})"))
+        say(
+            f"{item.name}: {', '.join(map(str, paths))}"
+            + ("" if item.ours(rows) else f" (published alone; ours: {item.command})")
+        )
 
 
 def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say) -> None:
@@ -45,10 +50,14 @@ def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say) -> None:
 def overview(runs: Path | None) -> list[dict[str, str]]:
     data = results.load(runs=runs)
     return [
-        {"item": item.name, "kind": "table" if item.draw is None else "figure", "data of ours": state(item, item.table(data)),
-         "command": item.command}
+        {
+            "item": item.name,
+            "kind": "table" if item.draw is None else "figure",
+            "data of ours": state(item, item.table(data)),
+            "command": item.command,
+        }
         for item in items.load()
-    ]  # fmt: skip
+    ]
 
 
 def state(item: items.Item, rows: list[Row]) -> str:

@@ -1,4 +1,5 @@
-"""What all ranks selected, kept, lost and sent in chosen steps: the data of three figures, written to `recorded.json`."""
+"""What all ranks selected, kept, lost and sent in chosen steps: the data of three figures, written to
+`recorded.json`."""
 
 from __future__ import annotations
 
@@ -24,8 +25,16 @@ class Probe:
     `control` carries what the probe gathers, so `collective` counts the algorithm's own traffic alone.
     """
 
-    def __init__(self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0):
-        self.inner, self.control, self.steps, self.file, self.at = inner, control, frozenset(steps), file, step
+    def __init__(
+        self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0
+    ):
+        self.inner, self.control, self.steps, self.file, self.at = (
+            inner,
+            control,
+            frozenset(steps),
+            file,
+            step,
+        )
 
     @property
     def density(self) -> float:

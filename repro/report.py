@@ -15,6 +15,7 @@ from repro.figures import Item
 from repro.results import Group, Results
 from repro.tables import Row, for_people
 
+NOT_RUN = '<p class="not-run">Not run. The command above makes its data.</p>'
 TEMPLATE = Path(__file__).parent / "report.html"
 COLOURS = {  # of the drawings -> of the page, light or dark
     "#000000": "currentColor",
@@ -38,8 +39,11 @@ def page(data: Results) -> str:
         counts=_counts(claims),
         claims=table([{name: row[name] for name in CLAIM_COLUMNS} for row in claims], "cards"),
         figures="\n".join(_figure(item, rows) for item, rows in items if item.draw),
-        tables="\n".join(_table(item, rows) for item, rows in items if not item.draw and item.name != "claims"),
-        runs=table(what_ran(data), "cards") or "<p>Nothing yet. Begin with <code>repro run experiment=quickstart</code>.</p>",
+        tables="\n".join(
+            _table(item, rows) for item, rows in items if not item.draw and item.name != "claims"
+        ),
+        runs=table(what_ran(data), "cards")
+        or "<p>Nothing yet. Begin with <code>repro run experiment=quickstart</code>.</p>",
         differences=table(yaml.safe_load((results.folder() / "differences.yaml").read_text()), "cards"),
         rules="".join(f"<li>{html.escape(rule)}</li>" for rule in verdicts.RULES),
     )
@@ -63,9 +67,11 @@ def what_ran(data: Results) -> list[Row]:
             "seeds": " ".join(map(str, group.seeds)),
             "precision": group.settings["precision"],
             "where": ", ".join(group.machine.get("gpus") or [group.machine.get("cpu", "")]),
-            "versions": ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions),
+            "versions": ", ".join(
+                f"{name} {versions[name]}" for name in ("python", "torch") if name in versions
+            ),
             "commit": git.get("commit", "")[:9] + (" + changes" if git.get("dirty") else ""),
-        }  # fmt: skip
+        }
         parts.setdefault(tuple(same.values()), []).append(group)
     names = ("experiment", "network", "data", "schedule", "seeds", "precision", "where", "versions", "commit")
     rows = []
@@ -89,7 +95,7 @@ def _class(word: str) -> str:
 def _figure(item: Item, rows: list[Row]) -> str:
     head = f'<h3 id="{item.name}">{html.escape(item.title)}</h3><code>{html.escape(item.command)}</code>'
     if not rows:
-        return f'<figure>{head}<figcaption class="not-run">Not run. The command above makes its data.</figcaption></figure>'
+        return f"<figure>{head}{NOT_RUN}</figure>"
     drawing, width = svg(item, rows)
     wide = ' class="wide"' if width > 300 else ""
     return f'<figure{wide}>{head}<div class="scroll">{drawing}</div></figure>'
@@ -101,7 +107,12 @@ def svg(item: Item, rows: list[Row]) -> tuple[str, float]:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
     width = float(re.search(r'width="([\d.]+)pt"', text)[1])  # type: ignore[index]
-    text = re.sub(r'(<svg[^>]*?) width="[\d.]+pt"', rf'\1 role="img" aria-label="{html.escape(item.title)}"', text, count=1)
+    text = re.sub(
+        r'(<svg[^>]*?) width="[\d.]+pt"',
+        rf'\1 role="img" aria-label="{html.escape(item.title)}"',
+        text,
+        count=1,
+    )
     text = re.sub(r'(<svg[^>]*?) height="[\d.]+pt"', r"\1", text, count=1)
     for old, new in COLOURS.items():
         text = text.replace(old, new)
@@ -113,8 +124,9 @@ def svg(item: Item, rows: list[Row]) -> tuple[str, float]:
 
 def _table(item: Item, rows: list[Row]) -> str:
     command = f"<p><code>{html.escape(item.command)}</code></p>"
-    body = table(rows) if rows else '<p class="not-run">Not run. The command above makes its data.</p>'
-    return f'<section><h3 id="{item.name}">{html.escape(item.title)}</h3>{command}<div class="scroll">{body}</div></section>'
+    body = table(rows) if rows else NOT_RUN
+    title = f'<h3 id="{item.name}">{html.escape(item.title)}</h3>'
+    return f'<section>{title}{command}<div class="scroll">{body}</div></section>'
 
 
 def table(rows: list[Row], kind: str = "") -> str:
@@ -122,7 +134,9 @@ def table(rows: list[Row], kind: str = "") -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "\n".join("<tr>" + "".join(_cell(name, value) for name, value in row.items()) + "</tr>" for row in rows)
+    body = "\n".join(
+        "<tr>" + "".join(_cell(name, value) for name, value in row.items()) + "</tr>" for row in rows
+    )
     return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 

@@ -80,7 +80,9 @@ class Results:
     """Everything figures and tables may draw from."""
 
     paper: dict[str, Any]
-    summaries: dict[str, dict[str, Any]]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
+    summaries: dict[
+        str, dict[str, Any]
+    ]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
 
     def groups(self, experiment: str) -> list[Group]:
         return [Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])]
@@ -143,16 +145,22 @@ def read_run(place: Path) -> Run:
 
 
 def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left out.
+    """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left
+    out.
 
     Raises ConfigError where there is no run at all.
     """
     found: dict[str, dict[str, list[tuple[Path, Run]]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
-    places = sorted(path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only)
+    places = sorted(
+        path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only
+    )
     if not places:
         wanted = f" of {', '.join(only)}" if only else ""
-        raise ConfigError(f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs results/runs.")
+        raise ConfigError(
+            f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs "
+            f"results/runs."
+        )
     for place in places:
         state = json.loads((place / "status.json").read_text())["state"]
         if state != "done":
@@ -161,7 +169,10 @@ def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, A
         run = read_run(place)
         found[place.parent.name][dataclasses.replace(run.config, seed=0).run_id].append((place, run))
     return {
-        experiment: {"experiment": experiment, "groups": [summarize(members) for _, members in sorted(groups.items())]}
+        experiment: {
+            "experiment": experiment,
+            "groups": [summarize(members) for _, members in sorted(groups.items())],
+        }
         for experiment, groups in sorted(found.items())
     }, left_out
 
@@ -180,7 +191,9 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
         curve=curve([run.of("eval") for run in runs]),
         per_step={k: steps[-1].get(k) for k in PER_STEP} if steps else {},
-        iteration_time=[{k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")],
+        iteration_time=[
+            {k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")
+        ],
         recorded=first.recorded,
     )
     return rounded(dataclasses.asdict(group))
@@ -213,7 +226,8 @@ def mean_std(values: Iterable[float | None]) -> tuple[float | None, float | None
 
 
 def rounded(value: Any) -> Any:
-    """Six significant digits in everything a summary holds, so that a change of one bit is no change of a file."""
+    """Six significant digits in everything a summary holds, so that a change of one bit is no change of a
+    file."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -7,13 +7,28 @@ from typing import Any
 
 Row = dict[str, Any]  # column -> str | int | float | bool | None; every row of a table has the same columns
 
-_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-                        "\\": r"\textbackslash{}", "<": r"$<$", ">": r"$>$", "α": r"$\alpha$", "β": r"$\beta$", "ρ": r"$\rho$",
-                        "×": r"$\times$", "±": r"$\pm$", "≥": r"$\ge$", "≤": r"$\le$"})
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+        "<": r"$<$",
+        ">": r"$>$",
+        "α": r"$\alpha$",
+        "β": r"$\beta$",
+        "ρ": r"$\rho$",
+        "×": r"$\times$",
+        "±": r"$\pm$",
+        "≥": r"$\ge$",
+        "≤": r"$\le$",
+    }
+)
 
 
 def number(value: Any, digits: int) -> str:
-    """One cell: `digits` significant digits for floats, thousands separated only where a person reads it; "" for None."""
+    """One cell: `digits` significant digits for floats, thousands separated only where a person reads it;
+    "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -53,7 +68,9 @@ def to_csv(rows: Sequence[Row]) -> str:
 def to_markdown(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    lines = [list(rows[0]), ["---"] * len(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [
+        [for_people(cell) for cell in row.values()] for row in rows
+    ]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
@@ -62,9 +79,22 @@ def to_latex(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     lines = [list(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
-    head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
+    head, *body = [
+        " & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines
+    ]
     align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
-    return "\n".join([rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
 
 
 def _is_number(cell: Any) -> bool:

@@ -1,4 +1,5 @@
-"""A page in headless Chromium, driven over a pipe by the DevTools protocol: no driver and no package needed."""
+"""A page in headless Chromium, driven over a pipe by the DevTools protocol: no driver and no package
+needed."""
 
 from __future__ import annotations
 
@@ -28,15 +29,27 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
+        return [
+            e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"
+        ]
 
     @property
     def complaints(self) -> list[Any]:
-        return [e for e in self.events if e["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")]
+        return [
+            e
+            for e in self.events
+            if e["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        ]
 
     def open(self, file: Path, width: int, dark: bool = False, height: int = 900) -> None:
         phone = width < 600
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
@@ -94,10 +107,22 @@ def chromium(folder: Path) -> Iterator[Page]:
         os.dup2(first, 3)
         os.dup2(second, 4)
 
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
-               "--disable-background-networking", "--disable-dev-shm-usage", f"--user-data-dir={folder}"]  # fmt: skip
+    options = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-pipe",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-dev-shm-usage",
+        f"--user-data-dir={folder}",
+    ]
     process = subprocess.Popen(
-        [CHROMIUM, *options], preexec_fn=wires, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [CHROMIUM, *options],
+        preexec_fn=wires,
+        close_fds=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     os.close(to_read)
     os.close(from_write)

@@ -1,4 +1,5 @@
-"""Made-up results, for tests alone: every figure and table gets something to draw, with numbers that are easy to check."""
+"""Made-up results, for tests alone: every figure and table gets something to draw, with numbers that are
+easy to check."""
 
 from __future__ import annotations
 
@@ -21,21 +22,37 @@ MACHINE = {
 def everything() -> Results:
     paper = results.load().paper
     summaries = {
-        "convergence": _groups(group(m, a, n_seeds=2) for m, a in itertools.product(("resnet20", "vgg16"), ALGOS)),
+        "convergence": _groups(
+            group(m, a, n_seeds=2) for m, a in itertools.product(("resnet20", "vgg16"), ALGOS)
+        ),
         "select_from_k_times_P": _groups(group("resnet20", a) for a in ("dense", "topk", "gtopk_from_topk")),
         "density_sensitivity": _groups(
-            [group("resnet20", "dense"), *(group("resnet20", "gtopk", density=d) for d in (0.001, 0.0005, 0.0001))]
+            [
+                group("resnet20", "dense"),
+                *(group("resnet20", "gtopk", density=d) for d in (0.001, 0.0005, 0.0001)),
+            ]
         ),
-        "batch_sensitivity": _groups(group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)),
-        "quickstart": _groups(group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")),
+        "batch_sensitivity": _groups(
+            group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)
+        ),
+        "quickstart": _groups(
+            group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")
+        ),
         "throughput": _groups(group("resnet20", a, nodes=p, steps=1) for a in ALGOS for p in (4, 8, 16, 32)),
         "tree_schedule": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "selection_example": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "bytes_per_step": _groups(group("resnet20", a, nodes=2, recorded=[record(2)]) for a in ALGOS),
-        "residual_mass": _groups(group("resnet20", a, nodes=4, recorded=[record(4, 0.5), record(4, 0.25)]) for a in ("gtopk", "gtopk_butterfly")),
-        "lab/network": {"alpha_s": 0.45e-3, "beta_s_per_byte": 8.2e-9, "points": [{"bytes": 1024, "seconds": 5e-4, "spread_s": 1e-5}]},
+        "residual_mass": _groups(
+            group("resnet20", a, nodes=4, recorded=[record(4, 0.5), record(4, 0.25)])
+            for a in ("gtopk", "gtopk_butterfly")
+        ),
+        "lab/network": {
+            "alpha_s": 0.45e-3,
+            "beta_s_per_byte": 8.2e-9,
+            "points": [{"bytes": 1024, "seconds": 5e-4, "spread_s": 1e-5}],
+        },
         "lab/collectives": {"rows": [collective(a, p) for a in ALGOS for p in (2, 4, 8, 16)]},
-    }  # fmt: skip
+    }
     return Results(paper, summaries)
 
 
@@ -43,43 +60,108 @@ def nothing() -> Results:
     return Results(results.load().paper, {})
 
 
-def group(model: str, algo: str, *, nodes: int = 4, batch: int = 32, density: float = 0.001, data: str = "cifar10", n_seeds: int = 1,
-          steps: int | None = None, recorded: list[dict[str, Any]] | None = None) -> dict[str, Any]:  # fmt: skip
+def group(
+    model: str,
+    algo: str,
+    *,
+    nodes: int = 4,
+    batch: int = 32,
+    density: float = 0.001,
+    data: str = "cifar10",
+    n_seeds: int = 1,
+    steps: int | None = None,
+    recorded: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Accuracy rises by 10 points an epoch to 50 %, and is 1 point lower with each next algorithm."""
     behind = 0.01 * (ALGOS.index(algo) if algo in ALGOS else 1)
     spread = None if n_seeds == 1 else 0.005
     curve = [
-        {"epoch": epoch, "step": 100 * epoch, "train_loss": 2.5 - 0.2 * epoch, "train_loss_std": spread, "test_loss": 2.4, "test_loss_std": spread,
-         "test_accuracy": 0.1 * epoch - behind, "test_accuracy_std": spread}
+        {
+            "epoch": epoch,
+            "step": 100 * epoch,
+            "train_loss": 2.5 - 0.2 * epoch,
+            "train_loss_std": spread,
+            "test_loss": 2.4,
+            "test_loss_std": spread,
+            "test_accuracy": 0.1 * epoch - behind,
+            "test_accuracy_std": spread,
+        }
         for epoch in range(1, 6)
-    ]  # fmt: skip
+    ]
     return {
         "settings": {
-            "model": {"name": model, "options": {}}, "algo": {"name": algo, "options": {"residual": "exact" if "butterfly" in algo else "paper"}},
-            "data": {"name": data}, "nodes": nodes, "batch_per_node": batch, "accumulate": 1, "precision": "float32", "epochs": 5, "steps": steps,
-            "schedule_epochs": 141, "scale_schedule": True, "lr": 0.1, "lr_drops": [81.0, 122.0, 155.0], "weight_decay": 1e-4, "momentum": 0.9,
+            "model": {"name": model, "options": {}},
+            "algo": {"name": algo, "options": {"residual": "exact" if "butterfly" in algo else "paper"}},
+            "data": {"name": data},
+            "nodes": nodes,
+            "batch_per_node": batch,
+            "accumulate": 1,
+            "precision": "float32",
+            "epochs": 5,
+            "steps": steps,
+            "schedule_epochs": 141,
+            "scale_schedule": True,
+            "lr": 0.1,
+            "lr_drops": [81.0, 122.0, 155.0],
+            "weight_decay": 1e-4,
+            "momentum": 0.9,
             "density": 1.0 if algo == "dense" else density,
         },
-        "data": f"{data} (JPEG folder)", "seeds": list(range(n_seeds)), "runs": [f"{model}-{algo}-s{seed}" for seed in range(n_seeds)],
-        "machine": MACHINE, "curve": curve, "per_step": {"k": 269, "bytes_sent": 2152, "messages": 1, "rounds": 1},
-        "iteration_time": [{"source": "modelled", "network": "ethernet1g", "nodes": nodes, "compute_s": 0.1, "compress_s": 0.01,
-                            "communicate_s": {"dense": 0.4, "topk": 0.05}.get(algo, 0.02)}],
+        "data": f"{data} (JPEG folder)",
+        "seeds": list(range(n_seeds)),
+        "runs": [f"{model}-{algo}-s{seed}" for seed in range(n_seeds)],
+        "machine": MACHINE,
+        "curve": curve,
+        "per_step": {"k": 269, "bytes_sent": 2152, "messages": 1, "rounds": 1},
+        "iteration_time": [
+            {
+                "source": "modelled",
+                "network": "ethernet1g",
+                "nodes": nodes,
+                "compute_s": 0.1,
+                "compress_s": 0.01,
+                "communicate_s": {"dense": 0.4, "topk": 0.05}.get(algo, 0.02),
+            }
+        ],
         "recorded": recorded or [],
-    }  # fmt: skip
+    }
 
 
 def record(nodes: int, lost: float = 0.0) -> dict[str, Any]:
     """Neighbours swap two pairs, once."""
     own = [{"index": [1, 5], "value": [0.5, -1.0]} for _ in range(nodes)]
-    return {"step": 1, "nodes": nodes, "parameters": 10, "k": 2, "kept": 2, "held_mass": 9.0, "selected_mass": 1.5 * nodes, "lost_mass": lost,
-            "schedule": [[[rank ^ 1, 16, rank ^ 1, 16, 1]] for rank in range(nodes)], "selections": own,
-            "result": {"index": [1, 5], "value": [0.5 * nodes, -1.0 * nodes]}}  # fmt: skip
+    return {
+        "step": 1,
+        "nodes": nodes,
+        "parameters": 10,
+        "k": 2,
+        "kept": 2,
+        "held_mass": 9.0,
+        "selected_mass": 1.5 * nodes,
+        "lost_mass": lost,
+        "schedule": [[[rank ^ 1, 16, rank ^ 1, 16, 1]] for rank in range(nodes)],
+        "selections": own,
+        "result": {"index": [1, 5], "value": [0.5 * nodes, -1.0 * nodes]},
+    }
 
 
 def collective(algo: str, nodes: int) -> dict[str, Any]:
     """Top-k grows with P, gTop-k's tree with log P; they cross between 4 and 8."""
-    seconds = {"dense": 2.0, "topk": 0.002 * nodes, "gtopk": 0.005 * nodes.bit_length(), "gtopk_butterfly": 0.0025 * nodes.bit_length()}[algo]
-    return {"algo": algo, "nodes": nodes, "parameters": 25_600_000, "seconds": seconds, "spread": seconds / 100, "modelled": 0.9 * seconds, "bound": 0.8 * seconds}
+    seconds = {
+        "dense": 2.0,
+        "topk": 0.002 * nodes,
+        "gtopk": 0.005 * nodes.bit_length(),
+        "gtopk_butterfly": 0.0025 * nodes.bit_length(),
+    }[algo]
+    return {
+        "algo": algo,
+        "nodes": nodes,
+        "parameters": 25_600_000,
+        "seconds": seconds,
+        "spread": seconds / 100,
+        "modelled": 0.9 * seconds,
+        "bound": 0.8 * seconds,
+    }
 
 
 def _groups(groups: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import made_up
 import pytest
+
 from repro import config, figures, results, tables
 from repro.figures import tree_schedule
 
@@ -42,7 +43,8 @@ def test_without_a_run_nothing_of_ours_is_shown(item: figures.Item) -> None:
 
 @pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
 def test_tables_match_their_golden_csv(item: figures.Item, data: results.Results) -> None:
-    """Made from tests/made_up.py. A difference means that a table says something else of the same results: if that is
+    """Made from tests/made_up.py. A difference means that a table says something else of the same results:
+    if that is
     wanted, write the new text there."""
     assert tables.to_csv(item.table(data)) == (GOLDEN / f"{item.name}.csv").read_text()
 
@@ -50,7 +52,9 @@ def test_tables_match_their_golden_csv(item: figures.Item, data: results.Results
 def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: results.Results) -> None:
     rows = [row for row in figures.load(["throughput"])[0].table(data) if row["source"] == "published"]
     for row in rows:
-        assert row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
+        assert (
+            row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
+        )
     speedups = [row for row in figures.load(["speedups"])[0].table(data) if row["source"] == "published"]
     assert len(rows) == 48 and len(speedups) == 4
     derived = data.paper["claims"]["means_of_the_four_cnns"]
@@ -65,7 +69,13 @@ def test_the_committed_results_redraw_without_torch(tmp_path: Path) -> None:
         "plots.figures([], None, out, ['png'], print); plots.tables([], None, out, print)\n"
         "assert not {'torch', 'hydra', 'wandb'} & set(sys.modules), 'imported'\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent.parent, capture_output=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        timeout=120,
+    )
     for item in ITEMS:
         shown = (tmp_path / f"{item.name}.csv").exists()
         assert shown == bool(item.table(results.load())), item.name
@@ -92,9 +102,18 @@ def test_messages_take_the_round_in_which_both_ends_are_there() -> None:
 
 
 def test_numbers_for_people() -> None:
-    shown = {269722: "269,722", 269: "269", 0.0: "0", 0.5: "0.5", 12.3456: "12.35", 123456.7: "123,457", 1.5e-7: "1.5e-07"}
+    shown = {
+        269722: "269,722",
+        269: "269",
+        0.0: "0",
+        0.5: "0.5",
+        12.3456: "12.35",
+        123456.7: "123,457",
+        1.5e-7: "1.5e-07",
+    }
     assert {value: tables.for_people(value) for value in shown} == shown
     assert tables.for_people(None) == "–"
     assert tables.to_latex([{"a_b": "50 %", "n": 3}]) == (
-        "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 \\\\\n\\bottomrule\n\\end{tabular}\n"
+        "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 "
+        "\\\\\n\\bottomrule\n\\end{tabular}\n"
     )

@@ -6,11 +6,13 @@ from pathlib import Path
 import browser
 import made_up
 import pytest
+
 from repro import figures, report, results
 
 OVERFLOWING = """
 [...document.querySelectorAll("body *")].filter(one => !one.closest(".scroll") && !one.closest("svg")
-  && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(one => one.outerHTML.slice(0, 120))
+  && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map(one => one.outerHTML.slice(0, 120))
 """
 
 
@@ -41,7 +43,9 @@ def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> N
         for width in (390, 1400):
             for dark in (False, True):
                 tab.open(page, width, dark)
-                assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+                assert tab.evaluate(
+                    "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+                )
                 assert tab.evaluate(OVERFLOWING) == []
                 assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
                 assert len([url for url in tab.requests if url.startswith("file:")]) == 1

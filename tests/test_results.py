@@ -4,10 +4,20 @@ import json
 from pathlib import Path
 
 import pytest
+
 from repro import readme, results, tables
 from repro.config import ConfigError, compose
 
-RUN = ["data=digits", "nodes=4", "batch_per_node=2", "steps=2", "density=0.01", "density_warmup=[]", "probe_steps=[2]", "wandb.mode=disabled"]
+RUN = [
+    "data=digits",
+    "nodes=4",
+    "batch_per_node=2",
+    "steps=2",
+    "density=0.01",
+    "density_warmup=[]",
+    "probe_steps=[2]",
+    "wandb.mode=disabled",
+]
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +26,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from repro import training
 
     folder = tmp_path_factory.mktemp("runs")
-    for config in compose([*RUN, "algo=gtopk", "seed=0,1", f"results={folder}"]) + compose([*RUN, "algo=gtopk_butterfly", f"results={folder}"]):
+    for config in compose([*RUN, "algo=gtopk", "seed=0,1", f"results={folder}"]) + compose(
+        [*RUN, "algo=gtopk_butterfly", f"results={folder}"]
+    ):
         training.run(config)
     return folder
 
@@ -32,8 +44,12 @@ def groups(runs: Path) -> dict[str, results.Group]:
 def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results.Group]) -> None:
     two, one = groups["gtopk"], groups["gtopk_butterfly"]
     assert (two.seeds, two.n, one.seeds) == ([0, 1], 2, [0])
-    losses = [json.loads(line)["test_loss"] for name in two.runs for line in (runs / "default" / name / "metrics.jsonl").read_text().splitlines()
-              if '"eval"' in line]  # fmt: skip
+    losses = [
+        json.loads(line)["test_loss"]
+        for name in two.runs
+        for line in (runs / "default" / name / "metrics.jsonl").read_text().splitlines()
+        if '"eval"' in line
+    ]
     assert two.curve[-1]["test_loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert two.curve[-1]["test_loss_std"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5, rel=1e-4)
     assert one.curve[-1]["test_loss_std"] is None
@@ -41,7 +57,8 @@ def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results
 
 
 def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None:
-    """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
+    """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses
+    some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
     assert exact["lost_mass"] < 1e-5 * exact["selected_mass"]
     assert paper["lost_mass"] > 1e-3 * paper["selected_mass"]
@@ -75,7 +92,10 @@ def test_mean_and_deviation() -> None:
 
 
 def test_curves_keep_the_epochs_that_all_seeds_have() -> None:
-    lines = [{"epoch": float(e), "step": 10 * e, "train_loss": 1.0 * e, "test_loss": 0.0, "test_accuracy": 0.5} for e in (1, 2, 3)]
+    lines = [
+        {"epoch": float(e), "step": 10 * e, "train_loss": 1.0 * e, "test_loss": 0.0, "test_accuracy": 0.5}
+        for e in (1, 2, 3)
+    ]
     rows = results.curve([lines, lines[:2]])
     assert [row["epoch"] for row in rows] == [1.0, 2.0]
     assert rows[1]["train_loss"] == 2.0 and rows[1]["train_loss_std"] == 0.0

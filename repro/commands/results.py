@@ -12,7 +12,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command()(collect)
     group.command()(readme)
-    app.add_typer(group, name="results", help="Run folders to summaries, and summaries to the README's table.")
+    app.add_typer(
+        group, name="results", help="Run folders to summaries, and summaries to the README's table."
+    )
 
 
 def collect(
@@ -20,7 +22,8 @@ def collect(
     out: Annotated[Path, typer.Option(help="Where summaries/ is.")] = Path("results"),
     only: Annotated[list[str] | None, typer.Option("--only", help="One experiment; may be repeated.")] = None,
 ) -> None:
-    """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only finished runs count.
+    """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
+    finished runs count.
 
     \b
     repro results collect
@@ -37,7 +40,9 @@ def collect(
 
 def readme(
     file: Annotated[Path, typer.Argument(help="The README.")] = Path("README.md"),
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if it is out of date.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit code 1 if it is out of date.")
+    ] = False,
 ) -> None:
     """Write the results table between the README's markers, from the committed summaries.
 
@@ -48,5 +53,7 @@ def readme(
     from repro import readme as section
 
     current = section.update(file, write=not check)
-    typer.echo(f"{file} is up to date." if current or not check else f"{file} is out of date: repro results readme")
+    typer.echo(
+        f"{file} is up to date." if current or not check else f"{file} is out of date: repro results readme"
+    )
     raise typer.Exit(0 if current or not check else 1)

@@ -1,6 +1,7 @@
 """One file per figure or table, found by its name.
 
-A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, if it is a figure, `draw(rows) -> Figure`.
+A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, if it is a figure,
+`draw(rows) -> Figure`.
 `draw` sees the rows alone, and the rows are the CSV: nothing is drawn that is not in it.
 """
 
@@ -25,10 +26,26 @@ if TYPE_CHECKING:
 
 OURS = ("trained", "measured", "modelled", "counted", "recorded")  # sources that only a run of ours can have
 STORY = (
-    "claims", "accuracies", "selection_example", "select_from_k_times_P", "tree_schedule", "convergence", "density_sensitivity",
-    "batch_sensitivity", "point_to_point", "allreduce_time", "throughput", "scaling_efficiency", "time_breakdown", "bytes_per_step",
-    "residual_mass", "complexities", "hardware", "settings", "speedups",
-)  # fmt: skip
+    "claims",
+    "accuracies",
+    "selection_example",
+    "select_from_k_times_P",
+    "tree_schedule",
+    "convergence",
+    "density_sensitivity",
+    "batch_sensitivity",
+    "point_to_point",
+    "allreduce_time",
+    "throughput",
+    "scaling_efficiency",
+    "time_breakdown",
+    "bytes_per_step",
+    "residual_mass",
+    "complexities",
+    "hardware",
+    "settings",
+    "speedups",
+)
 STYLE = Path(__file__).parent / "paper.mplstyle"
 # No date, no version: the same rows give the same bytes.
 METADATA: dict[str, dict[str, Any]] = {
@@ -53,13 +70,19 @@ class Item:
     @property
     def experiment(self) -> str | None:
         """The experiment that its command runs."""
-        words = [word.partition("experiment=")[2] for word in self.command.split() if word.startswith("experiment=")]
+        words = [
+            word.partition("experiment=")[2]
+            for word in self.command.split()
+            if word.startswith("experiment=")
+        ]
         return words[0] if words else None
 
 
 def names() -> list[str]:
     """In the order in which the paper tells its story; what is added later comes last."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    found = sorted(
+        module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")
+    )
     return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
 
 
@@ -67,7 +90,9 @@ def load(only: Sequence[str] = ()) -> list[Item]:
     """The items called `only`, or all. Raises ConfigError."""
     unknown = sorted(set(only) - set(names()))
     if unknown:
-        raise ConfigError(f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}.")
+        raise ConfigError(
+            f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}."
+        )
     return [_item(name) for name in (only or names())]
 
 
@@ -95,7 +120,8 @@ def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) 
 
 
 def _numbered(svg: bytes) -> bytes:
-    """Hashed ids replaced by numbers: the hash takes positions whose last bit differs from one layout to the next."""
+    """Hashed ids replaced by numbers: the hash takes positions whose last bit differs from one layout to
+    the next."""
     hashed = dict.fromkeys(re.findall(rb'id="([a-z][0-9a-f]{10})"', svg))
     numbers = {name: b"n%d" % place for place, name in enumerate(hashed)}
     return re.sub(rb"[a-z][0-9a-f]{10}", lambda found: numbers.get(found[0], found[0]), svg)

@@ -14,7 +14,10 @@ from repro.tables import Row
 
 def longest(groups: Sequence[Group]) -> list[Group]:
     """Of each model, the runs over the most epochs: curves of unlike schedules never share a panel."""
-    most = {model: max(g.settings["epochs"] for g in groups if g.model == model) for model in {g.model for g in groups}}
+    most = {
+        model: max(g.settings["epochs"] for g in groups if g.model == model)
+        for model in {g.model for g in groups}
+    }
     return [group for group in groups if group.settings["epochs"] == most[group.model]]
 
 
@@ -41,14 +44,16 @@ def of_group(group: Group) -> list[Row]:
     }
     step_s = group.step_s
     return [
-        same | {k: v for k, v in point.items() if not k.startswith("test_loss")}
+        same
+        | {k: v for k, v in point.items() if not k.startswith("test_loss")}
         | {"seconds": None if step_s is None else point["step"] * step_s}
         for point in group.curve
     ]
 
 
 def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> Figure:
-    """Columns: models. Rows: training loss and test accuracy by epoch, test accuracy by time on the network."""
+    """Columns: models. Rows: training loss and test accuracy by epoch, test accuracy by time on the
+    network."""
     models = [model for model in _draw.MODELS if any(row["model"] == model for row in rows)]
     models += sorted({row["model"] for row in rows} - set(models))
     views = [("epoch", "train_loss", 1.0), ("epoch", "test_accuracy", 100.0)]
@@ -74,8 +79,15 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
 
 
 def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
-    scaled = [row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")} for row in rows]
-    return [row | {"seconds": None if row["seconds"] is None else row["seconds"] / 60} for row in scaled] if x == "seconds" else scaled
+    scaled = [
+        row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
+        for row in rows
+    ]
+    return (
+        [row | {"seconds": None if row["seconds"] is None else row["seconds"] / 60} for row in scaled]
+        if x == "seconds"
+        else scaled
+    )
 
 
 def _time_label(rows: list[Row], model: str) -> str:
@@ -86,7 +98,9 @@ def _time_label(rows: list[Row], model: str) -> str:
 def time_note(rows: list[Row]) -> str:
     """How the seconds of a run were got."""
     if any(row["time_source"] == "modelled" for row in rows):
-        return "Modelled minutes: compute and compression timed on one rank alone, communication from counted traffic."
+        return (
+            "Modelled minutes: compute and compression of one rank alone, communication from counted traffic."
+        )
     return ""
 
 

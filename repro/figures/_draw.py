@@ -1,4 +1,5 @@
-"""What the figures share: how each algorithm looks, how panels are laid out, and the note that says where numbers come from."""
+"""What the figures share: how each algorithm looks, how panels are laid out, and the note that says where
+numbers come from."""
 
 from __future__ import annotations
 
@@ -34,7 +35,13 @@ LOOKS = {
     "gtopk_from_topk": Look("k of k×P", "#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
 }
 OTHERS = ("#56B4E9", "#000000", "#B8A200")  # for algorithms that are added later
-MODELS = {"resnet20": "ResNet-20", "vgg16": "VGG-16", "alexnet": "AlexNet", "resnet50": "ResNet-50", "lstm_ptb": "LSTM-PTB"}
+MODELS = {
+    "resnet20": "ResNet-20",
+    "vgg16": "VGG-16",
+    "alexnet": "AlexNet",
+    "resnet50": "ResNet-50",
+    "lstm_ptb": "LSTM-PTB",
+}
 
 
 def look(algo: str) -> Look:
@@ -49,10 +56,14 @@ def model_name(model: str) -> str:
 def algos_of(rows: Iterable[Row]) -> list[str]:
     """The paper's order first, then by name."""
     order = list(LOOKS)
-    return sorted({row["algo"] for row in rows}, key=lambda a: (order.index(a) if a in order else len(order), a))
+    return sorted(
+        {row["algo"] for row in rows}, key=lambda a: (order.index(a) if a in order else len(order), a)
+    )
 
 
-def panels(rows: int, columns: int = 1, height: float = 1.7, width: float = WIDTH) -> tuple[Figure, list[Axes]]:
+def panels(
+    rows: int, columns: int = 1, height: float = 1.7, width: float = WIDTH
+) -> tuple[Figure, list[Axes]]:
     """A figure of rows x columns panels, each `height` inches; the axes in reading order."""
     figure = Figure(figsize=(width, rows * height + 0.4), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -66,7 +77,12 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: 
     style = look(algo)
     xs, ys = [row[x] for row in known], [row[y] for row in known]
     spread = [row.get(f"{y}_std") for row in known]
-    options = {"color": style.colour, "marker": style.marker, "linestyle": style.dash, "label": style.label} | changes
+    options = {
+        "color": style.colour,
+        "marker": style.marker,
+        "linestyle": style.dash,
+        "label": style.label,
+    } | changes
     if len(known) > 24:
         options["markevery"] = len(known) // 12
     axes.plot(xs, ys, **options)
@@ -106,7 +122,12 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=min(columns, len(handles)))
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside upper center",
+            ncols=min(columns, len(handles)),
+        )
 
 
 def note(figure: Figure, *lines: str) -> None:
@@ -135,7 +156,8 @@ def runs_note(rows: Sequence[Row]) -> list[str]:
         counts = sorted({row["n"] for row in mine})
         seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]}–{counts[-1]}"
         lines.append(
-            f"{model_name(model)}: {first['data']}, P = {first['nodes']}, batch {first['batch_per_node']} per node, "
+            f"{model_name(model)}: {first['data']}, P = {first['nodes']}, batch {first['batch_per_node']} "
+            f"per node, "
             f"{first['schedule']}, {first['precision']}, {seeds} seed{'s' if counts[-1] > 1 else ''}."
         )
     return lines

@@ -16,7 +16,11 @@ def communicate(results: Results, algo: str, nodes: int, parameters: int) -> flo
     if algo == "dense":
         return network.dense_ring(nodes, parameters, link)
     k = max(1, int(results.paper["training"]["density"] * parameters))
-    form = {"topk": network.topk_allgather, "gtopk": network.gtopk_tree_and_broadcast, "gtopk_butterfly": network.gtopk_butterfly}
+    form = {
+        "topk": network.topk_allgather,
+        "gtopk": network.gtopk_tree_and_broadcast,
+        "gtopk_butterfly": network.gtopk_butterfly,
+    }
     return form[algo](nodes, k, link)
 
 
@@ -29,7 +33,9 @@ def formula(results: Results) -> list[Row]:
         for algo in ("dense", "topk", "gtopk", "gtopk_butterfly"):
             for nodes in NODES:
                 seconds = communicate(results, algo, nodes, results.paper["models"][model]["parameters"])
-                rows.append(_row(model, algo, nodes, "formula", "ethernet1g", batch, batch / single, 0.0, seconds))
+                rows.append(
+                    _row(model, algo, nodes, "formula", "ethernet1g", batch, batch / single, 0.0, seconds)
+                )
     return rows
 
 
@@ -40,15 +46,35 @@ def ours(results: Results) -> list[Row]:
         for group in results.groups(experiment):
             batch = group.settings["batch_per_node"] * group.settings["accumulate"]
             for time in group.iteration_time:
-                row = _row(group.model, group.algo, group.nodes, time["source"], time["network"], batch, *(time[part] for part in PARTS))
+                row = _row(
+                    group.model,
+                    group.algo,
+                    group.nodes,
+                    time["source"],
+                    time["network"],
+                    batch,
+                    *(time[part] for part in PARTS),
+                )
                 rows.append(row)
-    unique = {tuple(row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node")): row for row in rows}
+    unique = {
+        tuple(row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node")): row
+        for row in rows
+    }
     return list(unique.values())
 
 
 def _row(model: str, algo: str, nodes: int, source: str, wire: str, batch: int, *parts: float) -> Row:
-    return {"model": model, "algo": algo, "nodes": nodes, "source": source, "network": wire, "batch_per_node": batch,
-            **dict(zip(PARTS, parts, strict=True)), "samples_per_s": batch / sum(parts), "efficiency": parts[0] / sum(parts)}
+    return {
+        "model": model,
+        "algo": algo,
+        "nodes": nodes,
+        "source": source,
+        "network": wire,
+        "batch_per_node": batch,
+        **dict(zip(PARTS, parts, strict=True)),
+        "samples_per_s": batch / sum(parts),
+        "efficiency": parts[0] / sum(parts),
+    }
 
 
 def published(results: Results) -> list[Row]:
@@ -58,6 +84,17 @@ def published(results: Results) -> list[Row]:
         by_algo = results.paper["throughput_per_node"][model]
         for algo in ("dense", "topk", "gtopk"):
             for nodes, rate in by_algo[algo].items():
-                rows.append({"model": model, "algo": algo, "nodes": nodes, "source": "published", "network": "ethernet1g",
-                             "batch_per_node": None, **dict.fromkeys(PARTS), "samples_per_s": rate, "efficiency": rate / by_algo["single"]})
+                rows.append(
+                    {
+                        "model": model,
+                        "algo": algo,
+                        "nodes": nodes,
+                        "source": "published",
+                        "network": "ethernet1g",
+                        "batch_per_node": None,
+                        **dict.fromkeys(PARTS),
+                        "samples_per_s": rate,
+                        "efficiency": rate / by_algo["single"],
+                    }
+                )
     return rows

@@ -32,7 +32,10 @@ def table(results: Results) -> list[Row]:
                 link = network.Link(wire["alpha_s"] if algo == "dense" else alpha, wire["beta_s_per_byte"])
                 rows.append(_row(against, algo, nodes, m, source, seconds(algo, nodes, m, density, link)))
     for got in _lab.collectives(results):
-        for source, value, spread in (("measured", got["seconds"], got["spread"]), ("modelled", got["modelled"], None)):
+        for source, value, spread in (
+            ("measured", got["seconds"], got["spread"]),
+            ("modelled", got["modelled"], None),
+        ):
             rows.append(_row("nodes", got["algo"], got["nodes"], got["parameters"], source, value, spread))
     return rows
 
@@ -41,12 +44,32 @@ def seconds(algo: str, nodes: int, parameters: int, density: float, link: networ
     k = max(1, math.floor(density * parameters))
     if algo == "dense":
         return network.dense_ring(nodes, parameters, link)
-    form = {"topk": network.topk_allgather, "gtopk": network.gtopk_tree_and_broadcast, "gtopk_butterfly": network.gtopk_butterfly}
+    form = {
+        "topk": network.topk_allgather,
+        "gtopk": network.gtopk_tree_and_broadcast,
+        "gtopk_butterfly": network.gtopk_butterfly,
+    }
     return form[algo](nodes, k, link)
 
 
-def _row(against: str, algo: str, nodes: int, parameters: int, source: str, value: float, spread: float | None = None) -> Row:
-    return {"against": against, "algo": algo, "nodes": nodes, "parameters": parameters, "source": source, "seconds": value, "seconds_std": spread}
+def _row(
+    against: str,
+    algo: str,
+    nodes: int,
+    parameters: int,
+    source: str,
+    value: float,
+    spread: float | None = None,
+) -> Row:
+    return {
+        "against": against,
+        "algo": algo,
+        "nodes": nodes,
+        "parameters": parameters,
+        "source": source,
+        "seconds": value,
+        "seconds_std": spread,
+    }
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -54,11 +77,22 @@ def draw(rows: list[Row]) -> Figure:
     sizes = sorted({row["parameters"] for row in measured})
     figure, axes = _draw.panels(1 + -(-len(sizes) // 2), 2, 1.75)
     for panel, against in zip(axes, ("nodes", "parameters"), strict=False):
-        mine = [row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")]
+        mine = [
+            row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")
+        ]
         for algo in ALGOS:
             own = [row for row in mine if row["algo"] == algo]
-            _draw.published(panel, [row for row in own if row["source"] == "as plotted"], against, "seconds", algo)
-            _draw.line(panel, [row for row in own if row["source"] == "with alpha"], against, "seconds", algo, markersize=3)
+            _draw.published(
+                panel, [row for row in own if row["source"] == "as plotted"], against, "seconds", algo
+            )
+            _draw.line(
+                panel,
+                [row for row in own if row["source"] == "with alpha"],
+                against,
+                "seconds",
+                algo,
+                markersize=3,
+            )
         if against == "nodes":
             _draw.nodes_axis(panel, (row["nodes"] for row in mine))
             panel.set_title(f"model, m = {mine[0]['parameters'] / 1e6:.1f} M")
@@ -67,7 +101,10 @@ def draw(rows: list[Row]) -> Figure:
             panel.set_xlabel("parameters $m$")
             panel.set_title(f"model, P = {mine[0]['nodes']}")
     for panel, size in zip(axes[2:], sizes, strict=False):
-        _measured(panel, [row for row in rows if row["parameters"] == size and row["source"] in ("measured", "modelled")])
+        _measured(
+            panel,
+            [row for row in rows if row["parameters"] == size and row["source"] in ("measured", "modelled")],
+        )
     for panel in axes[: 2 + len(sizes)]:
         panel.set_yscale("log")
     for panel in axes[::2]:
@@ -75,13 +112,19 @@ def draw(rows: list[Row]) -> Figure:
     for panel in axes[2 + len(sizes) :]:
         panel.set_axis_off()
     extra = [Line2D([], [], color=_draw.PUBLISHED, linewidth=0.9, label="as plotted by the authors")]
-    handles = [Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, label=s.label) for s in map(_draw.look, _draw.algos_of(rows))]
+    handles = [
+        Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, label=s.label)
+        for s in map(_draw.look, _draw.algos_of(rows))
+    ]
     figure.legend(handles=handles + extra, loc="outside upper center", ncols=3)
     _draw.note(
         figure,
-        "Model: the authors' cost formulas with their fit of 1 GbE. As plotted: their two sparse curves count log2 P ms of start-up; "
+        "Model: the authors' cost formulas with their fit of 1 GbE. As plotted: their two sparse curves "
+        "count log2 P ms of start-up; "
         "coloured: with their alpha of 0.436 ms. Density 0.001.",
-        "Lab: one namespace a node, links shaped to 1 Gbps; markers measured, thin lines the model." if measured else f"Measured: not run ({COMMAND}).",
+        "Lab: one namespace a node, links shaped to 1 Gbps; markers measured, thin lines the model."
+        if measured
+        else f"Measured: not run ({COMMAND}).",
     )
     return figure
 
@@ -90,7 +133,18 @@ def _measured(panel: Axes, rows: list[Row]) -> None:
     """Markers with their spread: the lab. Thin lines: the model with the lab's own alpha and beta."""
     for algo in _draw.algos_of(rows):
         own = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row["nodes"])
-        _draw.line(panel, [row for row in own if row["source"] == "measured"], "nodes", "seconds", algo, linestyle="")
-        _draw.line(panel, [row for row in own if row["source"] == "modelled"], "nodes", "seconds", algo, marker="", linewidth=0.8, label="_")
+        _draw.line(
+            panel, [row for row in own if row["source"] == "measured"], "nodes", "seconds", algo, linestyle=""
+        )
+        _draw.line(
+            panel,
+            [row for row in own if row["source"] == "modelled"],
+            "nodes",
+            "seconds",
+            algo,
+            marker="",
+            linewidth=0.8,
+            label="_",
+        )
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_title(f"lab, m = {rows[0]['parameters'] / 1e6:.3g} M")

@@ -17,24 +17,68 @@ def table(results: Results) -> list[Row]:
     return [*_accuracy(results), *_speed(results), *_network(results), *_mass(results)]
 
 
-def _row(claim: str, published: str, ours: str, verdict: Verdict, source: str, command: str, n: int | None = None, seeds: str = "") -> Row:
-    return {"claim": claim, "published": published, "ours": ours, "n": n, "seeds": seeds, "source": source if verdict.word != "not run" else "",
-            "verdict": verdict.word, "why": verdict.why, "command": command}
+def _row(
+    claim: str,
+    published: str,
+    ours: str,
+    verdict: Verdict,
+    source: str,
+    command: str,
+    n: int | None = None,
+    seeds: str = "",
+) -> Row:
+    return {
+        "claim": claim,
+        "published": published,
+        "ours": ours,
+        "n": n,
+        "seeds": seeds,
+        "source": source if verdict.word != "not run" else "",
+        "verdict": verdict.word,
+        "why": verdict.why,
+        "command": command,
+    }
 
 
 def _accuracy(results: Results) -> Iterator[Row]:
-    """Convergence claims: one algorithm's final accuracy beside that of a reference with the same settings."""
-    for model, name in (("resnet20", "ResNet-20"), ("vgg16", "VGG-16"), ("alexnet", "AlexNet"), ("resnet50", "ResNet-50")):
+    """Convergence claims: one algorithm's final accuracy beside that of a reference with the same
+    settings."""
+    for model, name in (
+        ("resnet20", "ResNet-20"),
+        ("vgg16", "VGG-16"),
+        ("alexnet", "AlexNet"),
+        ("resnet50", "ResNet-50"),
+    ):
         found = _finals(results, "convergence", model)
-        yield _compared(f"{name}: gTop-k converges like dense", "close to dense", found, "gtopk", "dense", "repro run experiment=convergence")
+        yield _compared(
+            f"{name}: gTop-k converges like dense",
+            "close to dense",
+            found,
+            "gtopk",
+            "dense",
+            "repro run experiment=convergence",
+        )
     found = _finals(results, "select_from_k_times_P", "resnet20")
-    yield _compared("ResNet-20: k of the k × P entries are enough", "close to Top-k", found, "gtopk_from_topk", "topk",
-                    "repro run experiment=select_from_k_times_P")
+    yield _compared(
+        "ResNet-20: k of the k × P entries are enough",
+        "close to Top-k",
+        found,
+        "gtopk_from_topk",
+        "topk",
+        "repro run experiment=select_from_k_times_P",
+    )
     command = "repro run experiment=density_sensitivity"
     groups = _curves.longest([g for g in results.groups("density_sensitivity") if g.model == "resnet20"])
-    by_density = {f"{g.settings['density']:g}": g for g in groups if g.algo == "gtopk"} | {"dense": g for g in groups if g.algo == "dense"}
+    by_density = {f"{g.settings['density']:g}": g for g in groups if g.algo == "gtopk"}
     for density in ("0.0005", "0.0001"):
-        yield _compared(f"ResNet-20: density {density} converges like 0.001", "close to 0.001", by_density, density, "0.001", command)
+        yield _compared(
+            f"ResNet-20: density {density} converges like 0.001",
+            "close to 0.001",
+            by_density,
+            density,
+            "0.001",
+            command,
+        )
 
 
 def _finals(results: Results, experiment: str, model: str) -> dict[str, Group]:
@@ -42,7 +86,9 @@ def _finals(results: Results, experiment: str, model: str) -> dict[str, Group]:
     return {group.algo: group for group in groups if group.curve}
 
 
-def _compared(claim: str, published: str, groups: dict[str, Group], ours: str, reference: str, command: str) -> Row:
+def _compared(
+    claim: str, published: str, groups: dict[str, Group], ours: str, reference: str, command: str
+) -> Row:
     one, other = groups.get(ours), groups.get(reference)
     if one is None or other is None:
         return _row(claim, published, "", verdicts.not_run(), "", command)
@@ -53,13 +99,24 @@ def _compared(claim: str, published: str, groups: dict[str, Group], ours: str, r
     elif min(one.n, other.n) < 2:
         verdict = verdicts.at_most(verdict, "shape only", "one seed")
     text = f"{mine:.2f} % against {theirs:.2f} %"
-    return _row(claim, published, text, verdict, f"trained, {one.data}", command, min(one.n, other.n), " ".join(map(str, one.seeds)))
+    return _row(
+        claim,
+        published,
+        text,
+        verdict,
+        f"trained, {one.data}",
+        command,
+        min(one.n, other.n),
+        " ".join(map(str, one.seeds)),
+    )
 
 
 def accuracy(group: Group) -> tuple[float, float | None]:
     """Final test accuracy in percent, mean and deviation over the seeds."""
     last = group.curve[-1]
-    return 100 * last["test_accuracy"], None if last["test_accuracy_std"] is None else 100 * last["test_accuracy_std"]
+    return 100 * last["test_accuracy"], None if last["test_accuracy_std"] is None else 100 * last[
+        "test_accuracy_std"
+    ]
 
 
 def _speed(results: Results) -> Iterator[Row]:
@@ -72,12 +129,22 @@ def _speed(results: Results) -> Iterator[Row]:
             got = [row for row in rows if row["source"] == source and row[column] is not None]
             if got or source == "modelled":
                 verdict = verdicts.within([row[column] for row in got], *claim["range"])
-                verdict = verdicts.at_most(verdict, "shape only", "modelled seconds") if source == "modelled" else verdict
+                verdict = (
+                    verdicts.at_most(verdict, "shape only", "modelled seconds")
+                    if source == "modelled"
+                    else verdict
+                )
                 text = ", ".join(f"{row['network']} {row[column]:.2f} ×" for row in got)
                 yield _row(f"gTop-k {column} on 32 nodes", published, text, verdict, source, command)
         formula = [row[column] for row in rows if row["source"] == "formula"]
-        yield _row(f"the cost formulas give gTop-k {column} on 32 nodes", published, f"{min(formula):.2f}–{max(formula):.2f} ×",
-                   verdicts.at_most(verdicts.within(formula, *claim["range"]), "shape only", "formula, not a run"), "formula", "repro plot tables --only speedups")
+        yield _row(
+            f"the cost formulas give gTop-k {column} on 32 nodes",
+            published,
+            f"{min(formula):.2f}–{max(formula):.2f} ×",
+            verdicts.at_most(verdicts.within(formula, *claim["range"]), "shape only", "formula, not a run"),
+            "formula",
+            "repro plot tables --only speedups",
+        )
 
 
 def _network(results: Results) -> Iterator[Row]:
@@ -85,13 +152,25 @@ def _network(results: Results) -> Iterator[Row]:
     for name, unit, scale in (("alpha_s", "ms", 1e3), ("beta_s_per_byte", "ns per byte", 1e9)):
         ours = got.get(name)
         symbol = name.split("_")[0]
-        yield _row(f"1 Gbps Ethernet: {symbol}", f"{scale * wire[name]:.3g} {unit}", "" if ours is None else f"{scale * ours:.3g} {unit}",
-                   verdicts.near(ours, wire[name]), "measured in the lab", "repro bench network")
+        yield _row(
+            f"1 Gbps Ethernet: {symbol}",
+            f"{scale * wire[name]:.3g} {unit}",
+            "" if ours is None else f"{scale * ours:.3g} {unit}",
+            verdicts.near(ours, wire[name]),
+            "measured in the lab",
+            "repro bench network",
+        )
     published = results.paper["claims"]["crossover"]["gtopk_wins_from"]
     wins = crossover(_lab.collectives(results))
     text = ", ".join(f"P = {nodes}: {'gTop-k' if won else 'Top-k'}" for nodes, won in wins.items())
-    yield _row("gTop-k (tree) is faster than Top-k from P = 8", f"from P = {published} (cost formulas)", text,
-               verdicts.first_win(wins, published), "measured in the lab", "repro bench collectives")
+    yield _row(
+        "gTop-k (tree) is faster than Top-k from P = 8",
+        f"from P = {published} (cost formulas)",
+        text,
+        verdicts.first_win(wins, published),
+        "measured in the lab",
+        "repro bench collectives",
+    )
 
 
 def crossover(rows: list[Row]) -> dict[int, bool]:
@@ -110,7 +189,16 @@ def _mass(results: Results) -> Iterator[Row]:
     rows = [row for row in residual_mass.table(results) if row["nodes"] >= _times.NODES[0]]
     lost = {row["nodes"]: row["lost_share"] for row in rows if row["rule"] == "paper"}
     text = ", ".join(f"{100 * share:.1f} % at P = {nodes}" for nodes, share in lost.items())
-    verdict = Verdict("reproduced", "a loss, counted") if lost and min(lost.values()) > 1e-4 else verdicts.not_run()
+    verdict = (
+        Verdict("reproduced", "a loss, counted") if lost and min(lost.values()) > 1e-4 else verdicts.not_run()
+    )
     if lost and min(lost.values()) <= 1e-4:
         verdict = Verdict("not reproduced", "no loss was seen")
-    yield _row("the paper's residual rule loses gradient mass from P = 4 on", "not discussed", text, verdict, "recorded", "repro run experiment=residual_mass")
+    yield _row(
+        "the paper's residual rule loses gradient mass from P = 4 on",
+        "not discussed",
+        text,
+        verdict,
+        "recorded",
+        "repro run experiment=residual_mass",
+    )

@@ -1,4 +1,5 @@
-"""Training loss and test accuracy of each algorithm against epochs, and against time on the chosen network."""
+"""Training loss and test accuracy of each algorithm against epochs, and against time on the chosen
+network."""
 
 from matplotlib.figure import Figure
 
@@ -17,5 +18,7 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
-    _draw.note(figure, *_draw.runs_note(rows), _curves.time_note(rows), _curves.missing(rows, MODELS, COMMAND))
+    _draw.note(
+        figure, *_draw.runs_note(rows), _curves.time_note(rows), _curves.missing(rows, MODELS, COMMAND)
+    )
     return figure

@@ -20,14 +20,19 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     models = sorted({row["model"] for row in rows})
-    figure, axes = _draw.panels(2, len(models), 1.6, _draw.WIDTH * len(models) * (1.0 if len(models) == 1 else 0.75))
+    figure, axes = _draw.panels(
+        2, len(models), 1.6, _draw.WIDTH * len(models) * (1.0 if len(models) == 1 else 0.75)
+    )
     densities = sorted({row["density"] for row in rows if row["algo"] != "dense"}, reverse=True)
     for place, y in enumerate(("train_loss", "test_accuracy")):
         for column, model in enumerate(models):
             panel = axes[place * len(models) + column]
             mine = [row for row in rows if row["model"] == model]
             unit = 100 if y == "test_accuracy" else 1
-            scaled = [row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")} for row in mine]
+            scaled = [
+                row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
+                for row in mine
+            ]
             _draw.line(panel, [row for row in scaled if row["algo"] == "dense"], "epoch", y, "dense")
             for density, colour, marker in zip(densities, COLOURS, MARKERS, strict=False):
                 chosen = [row for row in scaled if row["algo"] != "dense" and row["density"] == density]

@@ -20,7 +20,14 @@ def table(results: Results) -> list[Row]:
 
 
 def _row(where: str, nodes: Any, device: str, network: str, software: str) -> Row:
-    return {"where": where, "source": "published" if nodes else "recorded", "machines": nodes, "device": device, "network": network, "software": software}
+    return {
+        "where": where,
+        "source": "published" if nodes else "recorded",
+        "machines": nodes,
+        "device": device,
+        "network": network,
+        "software": software,
+    }
 
 
 def _device(machine: dict[str, Any]) -> str:
@@ -31,7 +38,9 @@ def _device(machine: dict[str, Any]) -> str:
 
 def _versions(machine: dict[str, Any]) -> str:
     wanted = ("python", "torch")
-    return ", ".join(f"{name} {machine['versions'][name]}" for name in wanted if name in machine.get("versions", {}))
+    return ", ".join(
+        f"{name} {machine['versions'][name]}" for name in wanted if name in machine.get("versions", {})
+    )
 
 
 def _merged(rows: list[Row]) -> list[Row]:
@@ -40,4 +49,7 @@ def _merged(rows: list[Row]) -> list[Row]:
     places: dict[tuple[str, str], list[str]] = {}
     for row in ours:
         places.setdefault((row["device"], row["software"]), []).append(row["where"].removeprefix("ours: "))
-    return [first] + [_row("ours: " + ", ".join(names), "", device, "", software) for (device, software), names in places.items()]
+    return [first] + [
+        _row("ours: " + ", ".join(names), "", device, "", software)
+        for (device, software), names in places.items()
+    ]

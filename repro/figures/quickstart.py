@@ -10,10 +10,15 @@ COMMAND = "repro run experiment=quickstart"
 def table(results: Results) -> list[Row]:
     rows = []
     for group in results.groups("quickstart"):
-        time = group.time or dict.fromkeys(PARTS)
-        rows.append({
-            "algorithm": group.algo, "nodes": group.nodes, "n": group.n,
-            "test accuracy (%)": 100 * group.curve[-1]["test_accuracy"], "bytes per node and step": group.per_step["bytes_sent"],
-            **{f"{part[:-2]} (ms)": None if time[part] is None else 1e3 * time[part] for part in PARTS},
-        })  # fmt: skip
+        time: Row = group.time or dict.fromkeys(PARTS)
+        rows.append(
+            {
+                "algorithm": group.algo,
+                "nodes": group.nodes,
+                "n": group.n,
+                "test accuracy (%)": 100 * group.curve[-1]["test_accuracy"],
+                "bytes per node and step": group.per_step["bytes_sent"],
+                **{f"{part[:-2]} (ms)": 1e3 * time[part] if group.time else None for part in PARTS},
+            }
+        )
     return rows

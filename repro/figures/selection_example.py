@@ -16,11 +16,24 @@ def table(results: Results) -> list[Row]:
     for group in results.groups("selection_example")[:1]:
         for record in group.recorded[-1:]:
             kept = set(record["result"]["index"])
-            same = {"source": "recorded", "model": group.model, "data": group.data, "algo": group.algo, "step": record["step"],
-                    "parameters": record["parameters"], "k": record["k"]}
+            same = {
+                "source": "recorded",
+                "model": group.model,
+                "data": group.data,
+                "algo": group.algo,
+                "step": record["step"],
+                "parameters": record["parameters"],
+                "k": record["k"],
+            }
             for rank, own in enumerate(record["selections"]):
-                rows += [same | {"rank": rank, "index": i, "value": v, "kept": i in kept} for i, v in zip(*own.values(), strict=True)]
-            rows += [same | {"rank": None, "index": i, "value": v, "kept": True} for i, v in zip(*record["result"].values(), strict=True)]
+                rows += [
+                    same | {"rank": rank, "index": i, "value": v, "kept": i in kept}
+                    for i, v in zip(*own.values(), strict=True)
+                ]
+            rows += [
+                same | {"rank": None, "index": i, "value": v, "kept": True}
+                for i, v in zip(*record["result"].values(), strict=True)
+            ]
     return rows
 
 
@@ -32,9 +45,23 @@ def draw(rows: list[Row]) -> Figure:
         mine = [row for row in rows if row["rank"] == rank]
         kept = [row for row in mine if row["kept"]]
         rest = [row for row in mine if not row["kept"]]
-        for chosen, colour, width, label in ((rest, "0.7", 0.5, "goes back to the residual"), (kept, style.colour, 0.9, "among the final k")):
-            panel.vlines([row["index"] for row in chosen], 0, [row["value"] for row in chosen], color=colour, linewidth=width, label=label)
-        what = f"rank {rank}: {len(kept)} of {len(mine)} kept" if rank is not None else f"result: k = {first['k']} of {len(ranks)} × {first['k']}"
+        for chosen, colour, width, label in (
+            (rest, "0.7", 0.5, "goes back to the residual"),
+            (kept, style.colour, 0.9, "among the final k"),
+        ):
+            panel.vlines(
+                [row["index"] for row in chosen],
+                0,
+                [row["value"] for row in chosen],
+                color=colour,
+                linewidth=width,
+                label=label,
+            )
+        what = (
+            f"rank {rank}: {len(kept)} of {len(mine)} kept"
+            if rank is not None
+            else f"result: k = {first['k']} of {len(ranks)} × {first['k']}"
+        )
         panel.set_title(what, loc="right", fontsize=7, pad=1)
         highest = 1.15 * max(abs(row["value"]) for row in mine)
         panel.set(xlim=(0, first["parameters"]), ylim=(-highest, highest))
@@ -45,6 +72,10 @@ def draw(rows: list[Row]) -> Figure:
     figure.supylabel("gradient + residual", fontsize=8)
     _draw.legend(figure, axes[:1], 2)
     model = _draw.model_name(first["model"])
-    _draw.note(figure, f"Step {first['step']} of {model} on {first['data']}, P = {len(ranks)}, m = {first['parameters']:,}, as recorded. "
-               "The lowest panel is the sum that the tree of merges ends with.")
+    _draw.note(
+        figure,
+        f"Step {first['step']} of {model} on {first['data']}, P = {len(ranks)}, m = "
+        f"{first['parameters']:,}, as recorded. "
+        "The lowest panel is the sum that the tree of merges ends with.",
+    )
     return figure

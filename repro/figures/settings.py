@@ -1,33 +1,48 @@
 """The networks and their settings: the authors', and those of the committed convergence runs."""
 
+from collections.abc import Sequence
+
 from repro.figures import _curves
 from repro.results import Results
 from repro.tables import Row
 
 TITLE = "III. Networks and settings"
 COMMAND = "repro run experiment=convergence"
+ALIKE = (
+    "lr",
+    "epochs",
+    "weight_decay",
+    "momentum",
+)  # called the same in the paper's file and in a run's settings
 
 
 def table(results: Results) -> list[Row]:
-    drops = results.paper["training"]["lr_drops"]
-    rows = [
-        _row(model, "published", cells["dataset"], cells["parameters"], cells["batch_per_node"], cells["lr"], cells["epochs"],
-             drops.get(cells["dataset"], []), cells["weight_decay"], cells["momentum"])
-        for model, cells in results.paper["models"].items() if isinstance(cells, dict)
-    ]  # fmt: skip
-    seen = set()
-    for group in _curves.longest(results.groups("convergence")):
-        s = group.settings
-        if group.model not in seen:
-            seen.add(group.model)
-            published = results.paper["models"].get(group.model, {})
-            rows.append(_row(group.model, "trained", group.data, published.get("parameters"), s["batch_per_node"] * s["accumulate"], s["lr"],
-                             s["epochs"], s["lr_drops"], s["weight_decay"], s["momentum"], group.schedule))
+    paper = results.paper
+    models = {name: cells for name, cells in paper["models"].items() if isinstance(cells, dict)}
+    rows = []
+    for model, cells in models.items():
+        drops = paper["training"]["lr_drops"].get(cells["dataset"], [])
+        alike = {name: cells[name] for name in ALIKE} | {"schedule": f"{cells['epochs']} epochs"}
+        batch, parameters = cells["batch_per_node"], cells["parameters"]
+        rows.append(_row(model, "published", cells["dataset"], parameters, batch, drops, alike))
+    groups = _curves.longest(results.groups("convergence"))
+    for group in {group.model: group for group in groups}.values():
+        own = group.settings
+        alike = {name: own[name] for name in ALIKE} | {"schedule": group.schedule}
+        batch, parameters = own["batch_per_node"] * own["accumulate"], models[group.model]["parameters"]
+        rows.append(_row(group.model, "trained", group.data, parameters, batch, own["lr_drops"], alike))
     return rows
 
 
-def _row(model, source, data, parameters, batch, lr, epochs, drops, decay, momentum, schedule="") -> Row:  # type: ignore[no-untyped-def]
-    """Table rows are wide; the columns' names stand here once."""
-    return {"network": model, "source": source, "data": data, "parameters": parameters, "batch per node": batch, "lr": lr, "epochs": epochs,
-            "lr drops": ", ".join(f"{drop:g}" for drop in drops), "weight decay": decay, "momentum": momentum,
-            "schedule": schedule or f"{epochs} epochs"}
+def _row(
+    model: str, source: str, data: str, parameters: int, batch: int, drops: Sequence[float], alike: Row
+) -> Row:
+    return {
+        "network": model,
+        "source": source,
+        "data": data,
+        "parameters": parameters,
+        "batch per node": batch,
+        "lr drops": ", ".join(f"{drop:g}" for drop in drops),
+        **{name.replace("_", " "): value for name, value in alike.items()},
+    }

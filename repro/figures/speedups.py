@@ -14,10 +14,24 @@ def table(results: Results) -> list[Row]:
     everything = _times.published(results) + _times.formula(results) + _times.ours(results)
     for model in _times.MODELS:
         for source in ("published", "formula", "modelled", "measured"):
-            rates = {r["algo"]: r["samples_per_s"] for r in everything if (r["model"], r["source"], r["nodes"]) == (model, source, NODES)}
+            rates = {
+                r["algo"]: r["samples_per_s"]
+                for r in everything
+                if (r["model"], r["source"], r["nodes"]) == (model, source, NODES)
+            }
             if rates:
-                rows.append({"network": model, "source": source, **{f"{a} (samples/s)": rates.get(a) for a in ("dense", "topk", "gtopk", "gtopk_butterfly")},
-                             "over dense": ratio(rates, "dense"), "over Top-k": ratio(rates, "topk")})
+                rows.append(
+                    {
+                        "network": model,
+                        "source": source,
+                        **{
+                            f"{a} (samples/s)": rates.get(a)
+                            for a in ("dense", "topk", "gtopk", "gtopk_butterfly")
+                        },
+                        "over dense": ratio(rates, "dense"),
+                        "over Top-k": ratio(rates, "topk"),
+                    }
+                )
     return rows
 
 

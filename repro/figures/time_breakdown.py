@@ -10,7 +10,11 @@ from repro.tables import Row
 TITLE = "Time of a gTop-k iteration on 32 nodes"
 COMMAND = "repro run experiment=throughput"
 NODES = 32
-COLOURS = {"compute_s": ("#0072B2", "0.35"), "compress_s": ("#E69F00", "0.6"), "communicate_s": ("#009E73", "0.82")}
+COLOURS = {
+    "compute_s": ("#0072B2", "0.35"),
+    "compress_s": ("#E69F00", "0.6"),
+    "communicate_s": ("#009E73", "0.82"),
+}
 HATCHES = {"compute_s": "", "compress_s": "//////", "communicate_s": ""}
 
 
@@ -18,15 +22,40 @@ def table(results: Results) -> list[Row]:
     rows: list[Row] = []
     for model, cells in results.paper["breakdown_gtopk_32_nodes"].items():
         if model in _times.MODELS:
-            rows.append(_row(model, "gtopk", "published", "ethernet1g", cells["batch_per_node"], *(cells[part[:-2]] for part in PARTS)))
+            rows.append(
+                _row(
+                    model,
+                    "gtopk",
+                    "published",
+                    "ethernet1g",
+                    cells["batch_per_node"],
+                    *(cells[part[:-2]] for part in PARTS),
+                )
+            )
     for row in _times.formula(results) + _times.ours(results):
         if row["nodes"] == NODES and row["algo"] in ("gtopk", "gtopk_butterfly"):
-            rows.append(_row(row["model"], row["algo"], row["source"], row["network"], row["batch_per_node"], *(row[part] for part in PARTS)))
+            rows.append(
+                _row(
+                    row["model"],
+                    row["algo"],
+                    row["source"],
+                    row["network"],
+                    row["batch_per_node"],
+                    *(row[part] for part in PARTS),
+                )
+            )
     return sorted(rows, key=lambda row: _times.MODELS.index(row["model"]))
 
 
 def _row(model: str, algo: str, source: str, wire: str, batch: int, *parts: float) -> Row:
-    return {"model": model, "algo": algo, "source": source, "network": wire, "batch_per_node": batch, **dict(zip(PARTS, parts, strict=True))}
+    return {
+        "model": model,
+        "algo": algo,
+        "source": source,
+        "network": wire,
+        "batch_per_node": batch,
+        **dict(zip(PARTS, parts, strict=True)),
+    }
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -42,7 +71,16 @@ def draw(rows: list[Row]) -> Figure:
             for part in PARTS:
                 share = 100 * row[part] / total
                 colour = COLOURS[part][row["source"] == "published"]
-                panel.barh(place, share, left=left, height=0.7, color=colour, hatch=HATCHES[part], edgecolor="white", linewidth=0.4)
+                panel.barh(
+                    place,
+                    share,
+                    left=left,
+                    height=0.7,
+                    color=colour,
+                    hatch=HATCHES[part],
+                    edgecolor="white",
+                    linewidth=0.4,
+                )
                 left += share
             panel.text(101, place, f"{total:.3g} s", va="center", fontsize=6.5)
         panel.set_yticks(range(len(bars)), [_label(row) for row in bars], fontsize=6.5)
@@ -51,13 +89,18 @@ def draw(rows: list[Row]) -> Figure:
         panel.set_title(_draw.model_name(model), loc="left", pad=2)
     axes[-1].set_xlabel("share of the iteration (%)")
     figure.legend(
-        handles=[Patch(facecolor=COLOURS[part][0], hatch=HATCHES[part], edgecolor="white", label=part[:-2]) for part in PARTS],
-        loc="outside upper center", ncols=3,
-    )  # fmt: skip
+        handles=[
+            Patch(facecolor=COLOURS[part][0], hatch=HATCHES[part], edgecolor="white", label=part[:-2])
+            for part in PARTS
+        ],
+        loc="outside upper center",
+        ncols=3,
+    )
     ours = any(row["source"] in ("modelled", "measured") for row in rows)
     _draw.note(
         figure,
-        "Published (grey): authors' script; its communication includes copies, merges and barriers. Formula: published compute plus "
+        "Published (grey): authors' script; its communication includes copies, merges and barriers. "
+        "Formula: published compute plus "
         "the alpha-beta cost, compression not modelled.",
         "" if ours else f"Ours: not run ({COMMAND}).",
     )
@@ -66,4 +109,8 @@ def draw(rows: list[Row]) -> Figure:
 
 def _label(row: Row) -> str:
     what = "butterfly" if row["algo"] == "gtopk_butterfly" else "tree"
-    return "published" if row["source"] == "published" else f"{what}, {row['source']}" + ("" if row["source"] == "formula" else " (ours)")
+    return (
+        "published"
+        if row["source"] == "published"
+        else f"{what}, {row['source']}" + ("" if row["source"] == "formula" else " (ours)")
+    )

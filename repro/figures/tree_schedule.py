@@ -1,4 +1,5 @@
-"""Who sends to whom in which round: the gTop-k tree and the butterfly, from the traffic that a step recorded."""
+"""Who sends to whom in which round: the gTop-k tree and the butterfly, from the traffic that a step
+recorded."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,14 +22,23 @@ def table(results: Results) -> list[Row]:
     for group in results.groups("tree_schedule"):
         for record in group.recorded[:1]:
             for message in messages(record["schedule"]):
-                rows.append({"source": "recorded", "algo": group.algo, "nodes": group.nodes, "k": record["k"], **message})
+                rows.append(
+                    {
+                        "source": "recorded",
+                        "algo": group.algo,
+                        "nodes": group.nodes,
+                        "k": record["k"],
+                        **message,
+                    }
+                )
     return rows
 
 
 def messages(schedule: Sequence[Sequence[Sequence[Any]]]) -> list[Row]:
     """Every message with the round it travels in, when each round starts as soon as both its ends are there.
 
-    `schedule[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message from i to j is
+    `schedule[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message
+    from i to j is
     what j receives n-th from i.
     """
     at, clock = [0] * len(schedule), [0] * len(schedule)
@@ -84,10 +94,20 @@ def _one(panel: Axes, rows: list[Row], nodes: int, algo: str) -> None:
     panel.hlines(range(nodes), 0, rounds, color="0.85", linewidth=0.8, zorder=1)
     for row in rows:
         panel.annotate(
-            "", (row["round"], row["to"]), (row["round"] - 1, row["from"]),
-            arrowprops={"arrowstyle": "-|>,head_length=0.35,head_width=0.15", "color": style.colour, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1},
-        )  # fmt: skip
-    panel.set(xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes))
+            "",
+            (row["round"], row["to"]),
+            (row["round"] - 1, row["from"]),
+            arrowprops={
+                "arrowstyle": "-|>,head_length=0.35,head_width=0.15",
+                "color": style.colour,
+                "linewidth": 0.8,
+                "shrinkA": 1,
+                "shrinkB": 1,
+            },
+        )
+    panel.set(
+        xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes)
+    )
     panel.set_title(f"{style.label}, P = {nodes}: {rounds} rounds", fontsize=7)
     panel.set_xlabel("round")
     panel.set_ylabel("rank")
