@@ -33,6 +33,7 @@ def listening() -> Iterator[Interrupt]:
     """While inside, USR2, TERM and INT set the flag instead of ending the process. Main thread only."""
     interrupt = Interrupt()
     before = {number: signal.signal(number, interrupt.handle) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # this program itself may have been started in a shield
     try:
         yield interrupt
     finally:
@@ -42,7 +43,7 @@ def listening() -> Iterator[Interrupt]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Programs started inside inherit that USR2 is blocked; SLURM sends it to them too, and it kills."""
+    """Programs started inside inherit that USR2 is blocked: it comes to them too, and would end them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         yield

@@ -190,8 +190,9 @@ def _processes(
             )
             for number in range(config.nodes)
         ]
-        for rank in ranks:
-            rank.start()
+        with preempt.shielded():  # until a rank listens, a signal for it waits
+            for rank in ranks:
+                rank.start()
         killed = _watch(ranks, interrupt)
         outcomes = [pickle.loads(path.read_bytes()) for path in sorted(Path(folder).glob("outcome-*"))]
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

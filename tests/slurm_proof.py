@@ -1,6 +1,6 @@
 """What launchers/README.md quotes: a sweep on a real four-node SLURM, disturbed on purpose. Needs root.
 
-python tests/slurm_proof.py FOLDER         FOLDER gets the run folders and logs; some minutes on two free cores
+python tests/slurm_proof.py FOLDER     # for its run folders and logs
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ def disturbed(sweep: Sweep) -> None:
     sweep.repro("run", *SWEEP, *SHORT, f"results={plain}")
     for config in runs.values():
         assert same_bits(sweep.folder(config), plain / "default" / config.run_id), config.run_id
-    say(
-        "all six: parameters, momentum, residuals and generators are, to the bit, those of `repro run` without SLURM"
-    )
+    say("all six: the last checkpoints are those of `repro run` without SLURM, to the bit, for every rank")
 
 
 def launched_often(sweep: Sweep) -> None:

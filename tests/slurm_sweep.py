@@ -101,7 +101,7 @@ class Sweep:
 
 
 def same_bits(one: Path, other: Path) -> bool:
-    """Whether the last checkpoints of two run folders hold the same bits, the state of every rank included."""
+    """Whether the last checkpoints of two run folders hold the same bits, every rank's state included."""
     (step, a), (step_b, b) = (
         checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other)
     )

@@ -1,0 +1,165 @@
+"""A rank that hangs, freezes or dies: the others end in bounded time and say which one it was."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from repro import preempt, ranks
+from repro.config import RunError, compose
+from repro.watchdog import CAUSE, Position, diagnose, explain
+
+
+def here(inside: str | None, beat: int, seconds: float = 1.0) -> Position:
+    return Position(inside, seconds, beat)
+
+
+def test_diagnose_names_who_is_behind():
+    wait = "all_reduce with rank all"
+    before = [here(wait, 5), here(wait, 5), here(None, 5)]
+    gone = diagnose(0, "E", before, [here(wait, 8), here(wait, 8), here(None, 5)])
+    assert gone.startswith("rank 2 is gone")
+    late = diagnose(0, "E", before, [here(wait, 8), here(wait, 8), here(None, 8, 31.2)])
+    assert late == "rank 2 (for 31 s) is in no collective while others wait for it. E"
+    stuck = diagnose(0, "E", before, [here(wait, 8), here(wait, 8), here("recv with rank 1", 8)])
+    assert stuck == "E. The others wait too: rank 1 in all_reduce with rank all; rank 2 in recv with rank 1"
+    never = diagnose(0, "E", [here(wait, 1), None], [here(wait, 2), None])
+    assert never.startswith("rank 1 is gone")
+
+
+def test_the_first_cause_is_everybodys():
+    store = dist.HashStore()
+    store.compare_set(CAUSE, "", "rank 3: its disk is full")
+    assert explain(store, 0, 2, "connection closed") == "rank 3: its disk is full"
+
+
+def hangs(config, rank, shared) -> None:
+    if rank.rank == 1:
+        time.sleep(1000)
+    rank.collective.all_reduce(torch.ones(4))
+
+
+def freezes(config, rank, shared) -> None:
+    rank.collective.all_reduce(torch.ones(4))
+    if rank.rank == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    rank.collective.all_reduce(torch.ones(4))
+
+
+def dies(config, rank, shared) -> None:
+    rank.collective.all_reduce(torch.ones(4))
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rank.collective.all_reduce(torch.ones(4))
+
+
+def nothing(config) -> None: ...
+
+
+def test_hanging_frozen_and_dead_processes(tmp_path):
+    """Three starts of three processes, side by side; each ends by itself and says why."""
+    settings = [
+        "data=digits",
+        "model=resnet20",
+        "nodes=3",
+        "cluster=processes",
+        "timeout_s=4",
+        f"results={tmp_path}",
+    ]
+    config = compose(settings)[0]
+    began = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        starts = [pool.submit(ranks.launch, config, main, nothing) for main in (hangs, freezes, dies)]
+        hung, frozen, dead = (str(start.exception()) for start in starts)
+    assert "rank 1 (for" in hung and "in no collective" in hung
+    assert "rank 2 is gone" in frozen and "all_reduce" in frozen
+    assert "rank 1" in dead and "killed" in dead
+    assert time.monotonic() - began < 120
+
+
+FROZEN_STORE = """
+import os, signal, sys, torch.distributed as dist
+from datetime import timedelta
+store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), None, True, wait_for_workers=False)
+store.set("position/0", "{}")
+sys.stdin.read(1)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_frozen_rank_0_takes_its_store_along():
+    """No call on a store that does not answer ever returns; the others find out nevertheless."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-c", FROZEN_STORE, str(port)], stdin=subprocess.PIPE)
+    try:
+        store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=120), wait_for_workers=False)
+        store.get("position/0")
+        server.communicate(b"x", timeout=1)
+    except subprocess.TimeoutExpired:
+        assert "rank 0 is gone" in explain(store, 1, 2, "rank 1 failed in recv with rank 0")
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_signals_set_the_flag_and_are_given_back():
+    before = [signal.getsignal(number) for number in preempt.SIGNALS]
+    with preempt.listening() as interrupt:
+        assert not interrupt.is_set()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert interrupt.wait(5) and not interrupt.final
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert _soon(lambda: interrupt.final)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+    assert [signal.getsignal(number) for number in preempt.SIGNALS] == before
+
+
+def test_programs_started_in_a_shield_survive_usr2():
+    with preempt.shielded():
+        program = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    program.send_signal(signal.SIGUSR2)
+    program.communicate(b"\n", timeout=60)
+    assert program.returncode == 0
+    assert signal.SIGUSR2 not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def test_requeue_outside_slurm_says_what_to_type(monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert preempt.requeue() == "type the same command to go on"
+
+
+def test_an_interrupt_reaches_processes(tmp_path):
+    """The flag of the process that started them is every rank's."""
+    config = compose(
+        ["data=digits", "model=resnet20", "nodes=2", "cluster=processes", f"results={tmp_path}"]
+    )[0]
+    interrupt = preempt.Interrupt()
+    threading.Timer(1.0, interrupt.set).start()
+    assert ranks.launch(config, told, nothing, interrupt) == "told"
+
+
+def told(config, rank, shared) -> str:
+    if not rank.interrupt.wait(60):
+        raise RunError("nobody said anything")
+    return "told"
+
+
+def _soon(condition) -> bool:
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
