@@ -62,3 +62,22 @@ def overview(runs: Path | None) -> list[dict[str, str]]:
 
 def state(item: items.Item, rows: list[Row]) -> str:
     return "yes" if item.ours(rows) else "not run"
+
+
+def of_experiment(experiment: str, runs: Path, out: Path) -> tuple[dict[str, Path], list[Row]]:
+    """The figures that the finished runs of an experiment feed, drawn as PNG into `out`, and the claims
+    with their verdicts.
+
+    Both empty where no figure belongs to the experiment.
+    """
+    mine = [item for item in items.load() if item.experiment == experiment]
+    if not mine:
+        return {}, []
+    data = results.load()
+    data.summaries.update(results.collect(runs, [experiment])[0])
+    drawn = {}
+    for item in mine:
+        rows = item.table(data)
+        if item.draw is not None and rows:
+            (drawn[item.name],) = items.save(item, rows, out, ["png"])
+    return drawn, items.load(["claims"])[0].table(data)

@@ -190,6 +190,7 @@ class Mirror:
 
     def __init__(self, config: Config):
         self.run: Any = None
+        self.config = config
         if config.wandb.mode != "disabled":
             with preempt.shielded():
                 self._try(self._start, config)
@@ -224,7 +225,25 @@ class Mirror:
     def finish(self, values: dict[str, Any], ok: bool) -> None:
         if self.run is not None:
             self._try(self.run.summary.update, {k: v for k, v in values.items() if v is not None})
+        if self.run is not None and values.get("state") == "done":
+            self._try(self._figures)
+        if self.run is not None:
             self._try(self.run.finish, exit_code=0 if ok else 1)
+
+    def _figures(self) -> None:
+        """The experiment's figures and the claims, with every run of it that is done: the last one has them
+        all."""
+        import wandb
+
+        from repro import plots
+
+        folder = self.config.folder
+        name, runs = self.config.experiment, Path(self.config.results)
+        drawn, claims = plots.of_experiment(name, runs, folder / "figures")
+        shown = {f"figures/{name}": wandb.Image(str(path)) for name, path in drawn.items()}
+        if claims:
+            rows = [[str(cell or "") for cell in row.values()] for row in claims]
+            self.run.log({**shown, "claims": wandb.Table(columns=list(claims[0]), data=rows)})
 
     def _try(self, action: Any, *arguments: Any, **options: Any) -> None:
         try:

@@ -57,7 +57,7 @@ def no_worse(ours: float | None, reference: float | None, margin: float, shape: 
     if ours is None or reference is None:
         return not_run()
     below = reference - ours
-    text = f"{below:.2f} points below" if below > 0 else f"{-below:.2f} points above"
+    text = f"{below:.2f} points below" if below >= 0 else f"{-below:.2f} points above"
     if below <= margin + EPSILON:
         return Verdict("reproduced", f"{text}; {margin:.2g} allowed")
     if below <= shape + EPSILON:
@@ -98,7 +98,8 @@ RULES = (
     "A crossover: reproduced if gTop-k wins from the published number of nodes on and not before; shape "
     "only if it loses at the"
     " smallest and wins at the largest.",
-    "Caps: modelled seconds, a schedule shorter than the published one, or a single seed earn at most "
+    "Caps: modelled or simulated seconds, a schedule shorter than the published one, or a single seed "
+    "earn at most "
     "shape only.",
     "No run of ours: not run. The published number is shown, nothing is filled in.",
 )

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
     from repro.results import Results
 
-OURS = ("trained", "measured", "modelled", "counted", "recorded")  # sources that only a run of ours can have
+OURS = (
+    "trained",
+    "measured",
+    "modelled",
+    "counted",
+    "recorded",
+    "simulated",
+)  # sources that only a run of ours can have
 STORY = (
     "claims",
     "accuracies",

@@ -1,4 +1,4 @@
-"""Panels of a rate against the number of nodes, one a model: published in grey, formula as thin lines, ours
+"""Panels of a rate against the number of nodes, one a model: published in grey, simulated as thin lines, ours
 in full."""
 
 from matplotlib.figure import Figure
@@ -10,7 +10,7 @@ from repro.tables import Row
 
 
 def table(results: Results, value: str) -> list[Row]:
-    rows = _times.published(results) + _times.formula(results) + _times.ours(results)
+    rows = _times.published(results) + _times.simulated(results) + _times.ours(results)
     return [
         {k: row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node", value)}
         for row in rows
@@ -28,7 +28,7 @@ def draw(rows: list[Row], value: str, label: str, unit: float, command: str) -> 
             _draw.published(panel, [row for row in own if row["source"] == "published"], "nodes", value, algo)
             _draw.line(
                 panel,
-                [row for row in own if row["source"] == "formula"],
+                [row for row in own if row["source"] == "simulated"],
                 "nodes",
                 value,
                 algo,
@@ -62,10 +62,11 @@ def draw(rows: list[Row], value: str, label: str, unit: float, command: str) -> 
     ]
     _draw.note(
         figure,
-        "Published: authors' script. Formula: published compute of one node plus the alpha-beta cost, no "
-        "compression time.",
-        f"Ours: {', '.join(ours)}." if ours else "",
-        f"Not run: {', '.join(absent)} ({command})." if absent else "",
+        "Published: authors' script. Simulated: published compute and compression of one node, our "
+        "messages on "
+        "the published alpha and beta.",
+        f"Timed here: {', '.join(ours)}." if ours else "",
+        f"Not timed here: {', '.join(absent)} ({command})." if absent else "",
     )
     return figure
 
@@ -77,11 +78,11 @@ def _legend(figure: Figure, rows: list[Row]) -> None:
     ]
     handles += [
         Line2D([], [], color=_draw.PUBLISHED, linewidth=0.9, label="published"),
-        Line2D([], [], color="k", linewidth=0.8, label="formula"),
+        Line2D([], [], color="k", linewidth=0.8, label="simulated"),
     ]
     for source, fill, label in (
-        ("modelled", "full", "ours, modelled"),
-        ("measured", "none", "ours, measured"),
+        ("modelled", "full", "timed here, modelled wire"),
+        ("measured", "none", "measured"),
     ):
         if any(row["source"] == source for row in rows):
             handles.append(Line2D([], [], color="k", linestyle="", marker="o", fillstyle=fill, label=label))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Seconds of one iteration, split in three, from every source: published, closed forms, and runs of ours."""
+"""Seconds of one iteration, split in three, from every source: published, simulated, and runs of ours."""
 
 from repro import network
 from repro.results import PARTS, Results
@@ -7,6 +7,10 @@ from repro.tables import Row
 NODES = (4, 8, 16, 32)
 MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
 EXPERIMENTS = ("throughput",)
+SIMULATE = (
+    "repro simulate model=resnet20,vgg16,alexnet,resnet50 nodes=4,8,16,32 "
+    "--out results/summaries/simulate.json"
+)
 
 
 def communicate(results: Results, algo: str, nodes: int, parameters: int) -> float:
@@ -24,19 +28,24 @@ def communicate(results: Results, algo: str, nodes: int, parameters: int) -> flo
     return form[algo](nodes, k, link)
 
 
-def formula(results: Results) -> list[Row]:
-    """Published single-node compute plus the cost formula. Compression has no formula: it counts as 0."""
-    rows = []
-    for model in MODELS:
-        batch = results.paper["breakdown_gtopk_32_nodes"][model]["batch_per_node"]
-        single = results.paper["throughput_per_node"][model]["single"]
-        for algo in ("dense", "topk", "gtopk", "gtopk_butterfly"):
-            for nodes in NODES:
-                seconds = communicate(results, algo, nodes, results.paper["models"][model]["parameters"])
-                rows.append(
-                    _row(model, algo, nodes, "formula", "ethernet1g", batch, batch / single, 0.0, seconds)
-                )
-    return rows
+def simulated(results: Results) -> list[Row]:
+    """`repro simulate` with the published node: published compute and compress, and the messages of our
+    algorithms on
+    the published alpha and beta."""
+    found = results.summaries.get("simulate", {})
+    return [
+        _row(
+            row["model"],
+            row["algo"],
+            row["nodes"],
+            "simulated",
+            found["network"]["name"],
+            results.paper["breakdown_gtopk_32_nodes"][row["model"]]["batch_per_node"],
+            *(row[part] for part in PARTS),
+        )
+        for row in found.get("rows", [])
+        if row["source"] == "paper"
+    ]
 
 
 def ours(results: Results) -> list[Row]:

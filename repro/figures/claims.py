@@ -3,13 +3,18 @@
 from collections.abc import Iterator
 
 from repro import verdicts
-from repro.figures import _curves, _lab, _times, residual_mass, speedups
+from repro.figures import _curves, _draw, _lab, _times, residual_mass, speedups
 from repro.results import Group, Results
 from repro.tables import Row
 from repro.verdicts import Verdict
 
 TITLE = "Claims and verdicts"
 COMMAND = "repro plot tables --only claims"
+SOURCES = {  # of speed-ups, and what makes them
+    "measured": "repro run experiment=throughput",
+    "modelled": "repro run experiment=throughput",
+    "simulated": _times.SIMULATE,
+}
 MARGIN, SHAPE = 1.0, 5.0  # points of accuracy
 
 
@@ -120,31 +125,19 @@ def accuracy(group: Group) -> tuple[float, float | None]:
 
 
 def _speed(results: Results) -> Iterator[Row]:
-    command = "repro run experiment=throughput"
     rows = speedups.table(results)
     for column, key in (("over dense", "over_dense_at_32"), ("over Top-k", "over_topk_at_32")):
         claim = results.paper["claims"][key]
         published = f"{claim['range'][0]:g}–{claim['range'][1]:g} ×, mean {claim['mean']:g}"
-        for source in ("measured", "modelled"):
+        for source, made_by in SOURCES.items():
             got = [row for row in rows if row["source"] == source and row[column] is not None]
-            if got or source == "modelled":
-                verdict = verdicts.within([row[column] for row in got], *claim["range"])
-                verdict = (
-                    verdicts.at_most(verdict, "shape only", "modelled seconds")
-                    if source == "modelled"
-                    else verdict
-                )
-                text = ", ".join(f"{row['network']} {row[column]:.2f} ×" for row in got)
-                yield _row(f"gTop-k {column} on 32 nodes", published, text, verdict, source, command)
-        formula = [row[column] for row in rows if row["source"] == "formula"]
-        yield _row(
-            f"the cost formulas give gTop-k {column} on 32 nodes",
-            published,
-            f"{min(formula):.2f}–{max(formula):.2f} ×",
-            verdicts.at_most(verdicts.within(formula, *claim["range"]), "shape only", "formula, not a run"),
-            "formula",
-            "repro plot tables --only speedups",
-        )
+            verdict = verdicts.within([row[column] for row in got], *claim["range"])
+            if source != "measured":
+                verdict = verdicts.at_most(verdict, "shape only", f"{source} seconds")
+            text = ", ".join(f"{_draw.model_name(row['network'])} {row[column]:.2f} ×" for row in got)
+            what = f"gTop-k {column} on 32 nodes" + (", published node" if source == "simulated" else "")
+            if got or source != "measured":
+                yield _row(what, published, text, verdict, source, made_by)
 
 
 def _network(results: Results) -> Iterator[Row]:

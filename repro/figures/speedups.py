@@ -1,4 +1,4 @@
-"""Throughput on 32 nodes and the speed-ups of gTop-k, published and from the cost formulas, beside ours."""
+"""Throughput on 32 nodes and the speed-ups of gTop-k, published, simulated and ours."""
 
 from repro.figures import _times
 from repro.results import Results
@@ -11,9 +11,9 @@ NODES = 32
 
 def table(results: Results) -> list[Row]:
     rows = []
-    everything = _times.published(results) + _times.formula(results) + _times.ours(results)
+    everything = _times.published(results) + _times.simulated(results) + _times.ours(results)
     for model in _times.MODELS:
-        for source in ("published", "formula", "modelled", "measured"):
+        for source in ("published", "simulated", "modelled", "measured"):
             rates = {
                 r["algo"]: r["samples_per_s"]
                 for r in everything
