@@ -33,7 +33,7 @@ def listening() -> Iterator[Interrupt]:
     """While inside, USR2, TERM and INT set the flag instead of ending the process. Main thread only."""
     interrupt = Interrupt()
     before = {number: signal.signal(number, interrupt.handle) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # this program itself may have been started in a shield
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # whoever started this program may have shielded it
     try:
         yield interrupt
     finally:
@@ -52,7 +52,7 @@ def shielded() -> Iterator[None]:
 
 
 def requeue() -> str:
-    """Put this process's SLURM job back into the queue, once everything is saved. Returns what to tell the user.
+    """Put this SLURM job back into the queue, once everything is saved. Returns what to tell the user.
 
     Call it last and on rank 0 alone: SLURM ends the job's steps for it.
     """
