@@ -1,4 +1,4 @@
-"""Seconds on real links: one-way times and their fit, and whole collectives beside the model and the lower bound."""
+"""Seconds on real links: one-way times and their fit, collectives beside the model and the lower bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -32,9 +31,9 @@ SURPLUS = 16  # stand-in parameters per selected entry, where only k matters
 
 
 def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> None:
-    """Ping-pong between two ranks; writes out/network.json and out/network.yaml. Raises ConfigError, RunError."""
+    """Ping-pong between two ranks; writes out/network.json and network.yaml. Raises ConfigError, RunError."""
     if config.nodes != 2 or config.cluster.name == "local":
-        raise ConfigError("repro bench network measures between two processes: nodes=2 and cluster=lab, or torchrun")
+        raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
     points = ranks.launch(config, ping_pong, no_data)
     if points is None:  # another rank of torchrun or srun
         return
@@ -103,22 +102,24 @@ def _middle(values: Sequence[float]) -> tuple[float, float]:
 # Collectives.
 
 
-def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats: int, out: Path) -> list[Row]:
-    """Every algorithm of `configs` on every size; appends to out/collectives.jsonl as it goes. Raises ConfigError."""
+def measure_collectives(
+    configs: Iterable[Config], sizes: Sequence[int], repeats: int, file: Path
+) -> list[Row]:
+    """Every algorithm of `configs` on every size; fills `file` (.jsonl) as it goes. Raises ConfigError."""
     by_nodes: dict[int, list[Config]] = {}
     for config in configs:
         if config.cluster.name != "lab":
-            raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives measures in cluster=lab")
+            raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")
         by_nodes.setdefault(config.nodes, []).append(config)
-    out.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    with (out / "collectives.jsonl").open("w") as file:
+    with file.open("w") as lines:
         for group in by_nodes.values():
             for size in sizes:
                 main = functools.partial(all_collectives, group, size, repeats)
                 found = ranks.launch(group[0], main, no_data)
-                file.writelines(json.dumps(row) + "\n" for row in found)
-                file.flush()
+                lines.writelines(json.dumps(row) + "\n" for row in found)
+                lines.flush()
                 rows += found
                 show(found)
     return rows
@@ -139,8 +140,8 @@ def all_collectives(
 def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) -> Row:
     """The messages of one step on the wire, measured, modelled and at their bound; then the step itself.
 
-    `seconds` is the communication alone: the same messages, without the merges between them, as all ranks share this
-    machine's cores. `step_s` has the algorithm's own work in it, crowded as it is.
+    `seconds` is the communication alone: the same messages, without the merges between them, as all ranks
+    share this machine's cores. `step_s` has the algorithm's own work in it, crowded as it is.
     """
     k = entries(config.density, parameters)
     schedule = rehearsal.schedule(config.algo, rank.size, parameters, k)
@@ -174,7 +175,7 @@ def _sent(rank: Rank, action: Callable[[], object], repeats: int) -> tuple[list[
 
 
 def _step(config: Config, k: int, rank: Rank, repeats: int) -> float | None:
-    """Median seconds of the algorithm's own step on random values; None for dense, whose step is its message."""
+    """Median seconds of the algorithm's own step on random values; None for dense, which is its message."""
     if not config.algo.sparse:
         return None
     parameters = SURPLUS * k
@@ -182,6 +183,8 @@ def _step(config: Config, k: int, rank: Rank, repeats: int) -> float | None:
     algorithm = algorithms.load(config.algo, parameters)
     algorithm.density = (k + 0.5) / parameters
     gradient = torch.randn(parameters, generator=generator)
-    return statistics.median(
-        rehearsal.time_together(lambda: algorithm.step(gradient.clone(), rank.collective), rank.control, repeats)
-    )
+
+    def step() -> None:
+        algorithm.step(gradient.clone(), rank.collective)
+
+    return statistics.median(rehearsal.time_together(step, rank.control, repeats))

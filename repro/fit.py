@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Fit:
-    """t = alpha_s + beta_s_per_byte * bytes, with standard errors; `misfit` is the largest relative residual."""
+    """t = alpha_s + beta_s_per_byte * bytes, with standard errors; `misfit`: largest relative residual."""
 
     alpha_s: float
     beta_s_per_byte: float
@@ -22,7 +22,8 @@ class Fit:
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares of the relative residuals, so that a 1 KB message counts as much as one of 16 MB.
 
-    The standard errors come from the residuals themselves: they hold what the straight line cannot follow as well.
+    The standard errors come from the residuals themselves: they hold what the straight line cannot follow
+    as well.
     """
     if len(set(sizes)) < 3:
         raise ValueError(f"a fit with errors needs three sizes, not {sorted(set(sizes))}")
@@ -33,9 +34,8 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Fit:
     residual = 1 - rows @ found
     covariance = np.linalg.inv(rows.T @ rows) * (residual @ residual) / (len(time) - 2)
     error = np.sqrt(np.diag(covariance))
-    return Fit(
-        float(found[0]), float(found[1]) / 1e6, float(error[0]), float(error[1]) / 1e6, float(np.abs(residual).max())
-    )
+    (alpha, beta), (alpha_error, beta_error) = found.tolist(), error.tolist()
+    return Fit(alpha, beta / 1e6, alpha_error, beta_error / 1e6, float(np.abs(residual).max()))
 
 
 def to_yaml(found: Fit, name: str, bits_per_s: float, source: str) -> str:

@@ -4,15 +4,16 @@
     rank 1: eth0 ==veth== node1 -+- bridge, in a namespace of its own: the switch
     ...
 
-Both ends of each veth pair hold a token bucket (`tbf`), so either direction carries `bits_per_s` and no more,
-headers included, and two that send to one node at once share its link. No namespace has a name or a file: the
-launcher holds the switch open and each rank its own, so the kernel takes all of it down with the last of these
-processes, however they end, and two labs cannot meet. It needs root, or a kernel that lets users make namespaces.
+Both ends of each veth pair hold a token bucket (`tbf`), so either direction carries `bits_per_s` and no
+more, headers included, and two that send to one node at once share its link. No namespace has a name or a
+file: the launcher holds the switch open and each rank its own, so the kernel takes all of it down with the
+last of these processes, however they end, and two labs cannot meet. It needs root, or a kernel that lets
+users make namespaces.
 
-A full bucket lets its first quarter of a millisecond pass at once. So a message below 32 KB (at 1 Gbps) pays for
-its size only when others go before it, and after a pause a large one is that much faster. A smaller bucket would
-cost more interrupts than two cores can serve. Delay is not added (`netem` is missing in many kernels): alpha is
-what this machine's TCP takes, and `repro bench network` measures it.
+A full bucket lets its first quarter of a millisecond pass at once. So a message below 32 KB (at 1 Gbps)
+pays for its size only when others go before it, and after a pause a large one is that much faster. A
+smaller bucket would cost more interrupts than two cores can serve. Delay is not added (`netem` is missing
+in many kernels): alpha is what this machine's TCP takes, and `repro bench network` measures it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def lab(bits_per_s: float) -> Iterator[Lab]:
     """A switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
     if bits_per_s <= 0:
         raise ConfigError(
-            f"network.bits_per_s={bits_per_s:g}, to which cluster=lab shapes its links; type network.bits_per_s=1e9"
+            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}; "
+            "type network.bits_per_s=1e9"
         )
     if not sys.platform.startswith("linux"):
         raise ConfigError(
@@ -107,7 +109,8 @@ def enter(switch: Lab, rank: int) -> str:
 def bytes_sent() -> int:
     """What has left this rank on its link: payload, acknowledgements, and the headers of every frame.
 
-    By the token bucket's counter: the interface's own takes a burst of segments for one packet with one header.
+    By the token bucket's counter: the interface's own takes a burst of segments for one packet with one
+    header.
     """
     from pyroute2 import IPRoute
 
@@ -146,8 +149,8 @@ def _shape(ip: Any, index: int, bits_per_s: float) -> None:
 def _namespaces() -> Iterator[tuple[int, int | None]]:
     """File descriptors of a fresh network namespace and, without root, of the user namespace around it.
 
-    A child makes them and is gone once they are held here. It only makes system calls, as it may be the fork of
-    a process with threads.
+    A child makes them and is gone once they are held here. It only makes system calls, as it may be the
+    fork of a process with threads.
     """
     ready, made = os.pipe()
     wait, leave = os.pipe()
@@ -167,8 +170,8 @@ def _namespaces() -> Iterator[tuple[int, int | None]]:
         answer = os.read(ready, 80).decode()
         if answer not in ("root", "user"):
             raise ConfigError(
-                f"cluster=lab may not make network namespaces here ({answer or 'no answer'}): run it as root, allow "
-                "user namespaces (sysctl user.max_user_namespaces), or type cluster=local"
+                f"cluster=lab cannot make network namespaces here ({answer or 'no answer'}): be root, "
+                "or allow user namespaces (sysctl user.max_user_namespaces), or type cluster=local"
             )
         for kind in ("net", "user")[: 1 if answer == "root" else 2]:
             held.append(os.open(f"/proc/{child}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC))

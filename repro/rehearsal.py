@@ -1,7 +1,8 @@
 """An algorithm's message schedule without its peers, and the same messages once more on a real wire.
 
-`schedule` runs the algorithm's own code, one rank after the other, and answers it with zeros: no threads, no
-copies, so thousands of ranks take seconds. `play` sends messages of recorded sizes without the algorithm between.
+`schedule` runs the algorithm's own code, one rank after the other, and answers it with zeros: no threads,
+no copies, so thousands of ranks take seconds. `play` sends messages of recorded sizes without the algorithm
+between.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from repro.collective import Collective, Transport
 from repro.network import Round, ring
 from repro.schema import Algo, ConfigError
 
-TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message of its selected entry
+TINY = 1 << 16  # parameters of the stand-in gradient: more than any message of its one entry has bytes
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets are full
 
 

@@ -1,7 +1,7 @@
 """Iteration time, throughput and scaling of any number of nodes, without training and without a network.
 
-The messages are those of the algorithms' own code (`rehearsal`), their time that of the cost model (`network`), and
-compute and compress come from a stated profile.
+The messages are those of the algorithms' own code (`rehearsal`), their time that of the cost model
+(`network`), and compute and compress come from a stated profile.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from repro.schedule import entries
 from repro.sweep import table
 from repro.tables import Row, for_people
 
+REPEATS = 5  # of each measurement of this machine
 SHARED = 128  # nodes from which their schedules are recorded by all cores
 PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
 
@@ -45,7 +46,8 @@ class Node:
 def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: Path | None) -> list[Row]:
     """One row per config and size; prints the table and where gTop-k overtakes Top-k. Raises ConfigError.
 
-    `node` is paper, measured or seconds, as `profile` reads it; `sizes` replaces the model's number of parameters.
+    `node` is paper, measured or seconds, as `profile` reads it; `sizes` replaces the model's number of
+    parameters.
     """
     rows = []
     for config in configs:
@@ -69,8 +71,9 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
 
 
 def row(config: Config, parameters: int, node: Node) -> Row:
-    """One algorithm on one cluster. Efficiency: this throughput over that of as many nodes which never wait."""
-    k, link = entries(config.density, parameters), Link(config.network.alpha_s, config.network.beta_s_per_byte)
+    """One algorithm on one cluster. Efficiency: this throughput over that of nodes that never wait."""
+    k = entries(config.density, parameters)
+    link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
     rounds = schedule(config, parameters, k)
     communicate = network.seconds(rounds, *link)
     compress = node.compress_s if config.algo.sparse and config.nodes > 1 else 0.0
@@ -79,7 +82,8 @@ def row(config: Config, parameters: int, node: Node) -> Row:
     return {
         "model": config.model.name, "algo": config.algo.name, "nodes": config.nodes, "parameters": parameters,
         "k": k if config.algo.sparse else None, "source": node.source, "compute_s": node.compute_s,
-        "compress_s": compress, "communicate_s": communicate, "closed_form_s": closed_form(config, parameters, k, link),
+        "compress_s": compress, "communicate_s": communicate,
+        "closed_form_s": closed_form(config, parameters, k, link),
         "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": iteration,
         "samples_per_s": node.samples / iteration, "efficiency": node.compute_s / iteration,
         "bytes_sent_most": max(sent),
@@ -135,8 +139,10 @@ def crossovers(rows: Sequence[Row]) -> list[Row]:
             wins = [nodes for nodes in both if nodes > max(loses, default=0)]
             if both:
                 at = f"from {wins[0]} nodes on" if wins else f"at none of these up to {both[-1]} nodes"
-                found.append({"model": model, "parameters": parameters, "algo": algo, "at": at,
-                              "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None})  # fmt: skip
+                found.append({
+                    "model": model, "parameters": parameters, "algo": algo, "at": at,
+                    "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None,
+                })  # fmt: skip
     return found
 
 
@@ -167,7 +173,7 @@ def profile(node: str, config: Config, parameters: int) -> Node:
     try:
         compute, compress = (float(part) for part in (node if "+" in node else f"{node}+0").split("+"))
     except ValueError:
-        raise ConfigError(f"node={node}: choose paper, measured, or seconds such as 0.14 or 0.14+0.09.") from None
+        raise ConfigError(f"node={node}: choose paper, measured, or seconds as in 0.14+0.09.") from None
     return Node(compute, compress, config.batch_per_node * config.accumulate, node)
 
 
@@ -194,9 +200,6 @@ def measured(config: Config, parameters: int) -> Node:
     compress = _median(lambda: algorithm.step(gradient.clone(), echo))
     compress -= (echo.seconds - inside) / REPEATS
     return Node(compute * config.accumulate, compress, config.batch_per_node * config.accumulate, "measured")
-
-
-REPEATS = 5
 
 
 def _median(action: Callable[[], Any]) -> float:

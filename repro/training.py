@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro import checkpoint, network, ranks, record, schedule
-from repro.calibrate import calibrate
+from repro import checkpoint, network, ranks, record, rehearsal, schedule
+from repro.calibrate import Calibration, calibrate
 from repro.collective import CollectiveError
 from repro.config import Config, RunError
 from repro.probe import Probe
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from repro.preempt import Interrupt
     from repro.ranks import Rank
 
+REHEARSALS = 6  # the first only warms up
 AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
 EVALUATION_BATCH = 250
 STATUS_S = 2.0  # seconds between two updates of status.json
@@ -174,6 +175,16 @@ class Training:
             wire = self.config.network
             communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte)
             self.log_time("modelled", found.compute_s, found.compress_s, communicate)
+        if self.config.cluster.name == "lab":
+            self.rehearse(found)
+
+    def rehearse(self, found: Calibration | None) -> None:
+        """In the lab: the step's own messages once more, from a common start to the last rank, on its real links."""
+        schedule = self.rank.control.gather_objects(found and found.schedule)[0]
+        play = rehearsal.play(schedule[self.rank.rank], self.rank.collective.transport)
+        taken = rehearsal.time_together(play, self.rank.control, REHEARSALS)
+        if found is not None:
+            self.log_time("measured", found.compute_s, found.compress_s, statistics.median(taken[1:]))
 
     def report_measured(self) -> None:
         """The median step of a rank that has its machine to itself; the first steps only warm up."""

@@ -41,8 +41,10 @@ def collectives(
     parameters: Annotated[
         str, typer.Option(help="Sizes of the gradient, with commas; k and M are understood.")
     ] = "270k,2.7M,14.7M,25.6M,61.1M",
-    repeats: Annotated[int, typer.Option(min=2, help="Of each measurement.")] = 10,
-    out: Out = Path("results/lab"),
+    repeats: Annotated[int, typer.Option(min=3, help="Of each measurement.")] = 10,
+    out: Annotated[Path, typer.Option(help="Where the rows go, one JSON object a line.")] = Path(
+        "results/lab/collectives.jsonl"
+    ),
 ) -> None:
     """Measure the algorithms' messages in the lab, beside the model and the lower bound.
 
@@ -61,7 +63,7 @@ def collectives(
     own = [f"{key}={value}" for key, value in defaults.items() if key not in given]
     configs = config.compose(["cluster=lab", *own, *(overrides or [])])
     bench.measure_collectives(configs, counts("--parameters", parameters), repeats, out)
-    typer.echo(f"written: {out / 'collectives.jsonl'}")
+    typer.echo(f"written: {out}")
 
 
 def step(

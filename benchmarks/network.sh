@@ -1,0 +1,26 @@
+#!/bin/sh
+# All measurements of the network, on a quiet machine with two cores or more: about 20 minutes.
+# The lab needs root or user namespaces. Summaries go to results/lab and results/simulated.
+set -eu
+cd "$(dirname "$0")/.."
+repro="${REPRO:-uv run repro}"
+lab=results/lab
+calibrated=network=$lab/network.yaml
+
+# 30 s: alpha and beta of the lab's links, beside the paper's fit.
+$repro bench network --out $lab
+
+# 8 min: all algorithms, sizes and numbers of nodes, against the model, the bound and the interfaces' counters.
+$repro bench collectives $calibrated --out $lab/collectives.jsonl
+
+# 2 min: any P.
+$repro bench collectives nodes=3,5,6,7,12,31 $calibrated --parameters 14.7M --out $lab/any_p.jsonl
+
+# 2 min: the authors' model figure, both panels, and the crossover; then every power of two up to 4,096 nodes.
+$repro simulate parameters=26214400 nodes=4,8,...,128 --out results/simulated/model_figure_left.json
+$repro simulate parameters=1048576,2097152,...,134217728 nodes=32 --out results/simulated/model_figure_right.json
+$repro simulate model=resnet50 nodes=4,8,...,1024 --out results/simulated/resnet50.json
+$repro simulate model=resnet50 nodes=4096 --out results/simulated/resnet50_4096.json
+
+# 6 min: real iterations of 8 nodes at 1 Gbps: compute, compress and communicate measured.
+$repro run experiment=lab

@@ -1,0 +1,183 @@
+"""The emulated cluster on real shaped links: what it carries, how fast, and that nothing stays behind."""
+
+import ctypes
+import functools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import parallel
+import pytest
+import torch
+
+from repro import algorithms, lab, network, ranks, rehearsal
+from repro.config import Config, ConfigError, compose
+
+MBIT = 1e6
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def possible(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("lab"):
+        try:
+            with lab.lab(MBIT):
+                pass
+        except ConfigError as error:
+            pytest.skip(str(error))
+
+
+def config(nodes: int, bits_per_s: float, algo: str = "gtopk") -> Config:
+    return compose(["cluster=lab", f"nodes={nodes}", f"network.bits_per_s={bits_per_s}", f"algo={algo}"])[0]
+
+
+def nothing(config: Config) -> None:
+    pass
+
+
+def gradient(rank: int) -> torch.Tensor:
+    return torch.randn(4000, generator=torch.Generator().manual_seed(rank))
+
+
+def one_step(config: Config, rank: ranks.Rank, data: None) -> torch.Tensor:
+    return step(config, rank.collective)
+
+
+def step(config: Config, collective) -> torch.Tensor:
+    algorithm = algorithms.load(config.algo, 4000)
+    algorithm.density = 0.01
+    return algorithm.step(gradient(collective.rank), collective)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("nodes", [3, 7])
+def test_a_step_in_the_lab_has_the_bits_of_a_step_of_threads(nodes):
+    one = config(nodes, 100 * MBIT)
+    here = parallel.on_ranks(nodes, functools.partial(step, one))
+    assert torch.equal(ranks.launch(one, one_step, nothing), here[0])
+
+
+def measure(parameters: int, config: Config, rank: ranks.Rank, data: None) -> tuple[float, float, float]:
+    """Seconds of the step's messages, their lower bound, and counted bytes over bytes at the interfaces."""
+    schedule = rehearsal.schedule(config.algo, rank.size, parameters, parameters // 10)
+    play = rehearsal.play(schedule[rank.rank], rank.collective.transport)
+    before = lab.bytes_sent()
+    seconds = min(rehearsal.time_together(play, rank.control, 3))
+    sent = rank.control.gather_objects(lab.bytes_sent() - before)
+    counted = 3 * sum(done.sent * done.repeat for rounds in schedule for done in rounds)
+    return seconds, network.seconds(schedule, 0.0, 8 / config.network.bits_per_s), counted / sum(sent)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("algo", ["dense", "gtopk"])
+def test_links_carry_their_bandwidth_and_no_more_and_every_counted_byte_crosses_them(algo):
+    seconds, bound, ratio = ranks.launch(
+        config(4, 100 * MBIT, algo), functools.partial(measure, 400_000), nothing
+    )
+    assert 0.9 < ratio < 1.0  # headers and acknowledgements are the rest
+    assert 0.95 * bound < seconds < 3 * bound  # a busy machine may be late; too early would be no lab
+
+
+SLEEP = """
+import time
+from repro import ranks
+from repro.config import compose
+
+def nothing(config):
+    pass
+
+def main(config, rank, data):
+    rank.collective.barrier()
+    if rank.rank == 0:
+        print("running", flush=True)
+    time.sleep({seconds})
+    rank.collective.barrier()
+
+if __name__ == "__main__":
+    ranks.launch(compose(["cluster=lab", "nodes=3"])[0], main, nothing)
+    print("done", flush=True)
+"""
+
+
+def start(tmp_path: Path, seconds: float) -> subprocess.Popen:
+    script = tmp_path / "sleep_in_the_lab.py"
+    script.write_text(SLEEP.format(seconds=seconds))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # A group of its own, by which its ranks are found when it is dead.
+    return subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def session(leader: int) -> set[str]:
+    """The network namespaces of all processes of a session."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(process.name)) == leader:
+                found.add(os.readlink(process / "ns" / "net"))
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+@pytest.mark.lab
+def test_two_labs_at_once_and_kill_9_leaves_nothing(tmp_path):
+    links = sorted(os.listdir("/sys/class/net"))
+    killed, other = start(tmp_path, 600), start(tmp_path, 4)
+    try:
+        assert killed.stdout.readline() == other.stdout.readline() == "running\n"
+        one, two = session(killed.pid), session(other.pid)
+        assert len(one) == len(two) == 4  # three ranks, and the launcher in the machine's own network
+        assert len(one & two) == 1
+        assert sorted(os.listdir("/sys/class/net")) == links  # in which nothing of a lab is
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait()
+        deadline = time.monotonic() + 15
+        while session(killed.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not session(killed.pid)
+        assert other.stdout.readline() == "done\n"
+        assert other.wait() == 0
+    finally:
+        for process in (killed, other):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.stdout.close()
+
+
+def as_nobody(pipe) -> None:
+    """Make a lab and enter it, with no right but that to make user namespaces."""
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+    PR_SET_DUMPABLE = 4  # as it is for a process that has been this user's from the start
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+    try:
+        with lab.lab(MBIT) as switch:
+            pipe.send((switch.user is not None, lab.enter(switch, 5), lab.bytes_sent()))
+    except ConfigError as error:
+        pipe.send(str(error))
+
+
+def test_a_user_without_rights_has_a_lab_where_the_kernel_lets_users_make_namespaces():
+    if os.geteuid():
+        pytest.skip("the other tests run as a user without rights already")
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=as_nobody, args=(there,))
+    child.start()
+    answer = here.recv() if here.poll(20) else "no answer"
+    child.join()
+    if isinstance(answer, str):
+        pytest.skip(answer)
+    assert answer[:2] == (True, "10.83.0.6")
+
+
+def test_a_network_without_a_line_rate_is_refused():
+    with pytest.raises(ConfigError, match="network.bits_per_s=1e9"), lab.lab(0.0):
+        pass

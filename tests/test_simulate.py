@@ -1,0 +1,87 @@
+"""`repro simulate`: the authors' model figure, its crossover, many nodes, and what node= may be."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from repro import network, simulate
+from repro.config import ConfigError, compose
+from repro.numbers import counts, doubled
+
+PAPER = yaml.safe_load((Path(__file__).parent.parent / "results" / "paper.yaml").read_text())
+
+
+def rows(*overrides: str, sizes=(26214400,)):
+    return simulate.run(compose([*overrides, "network=ethernet1g"]), "0.5+0.1", list(sizes), None)
+
+
+def test_the_authors_model_figure_with_alpha_and_as_plotted(capsys):
+    shape, wire = PAPER["model_figure"]["left"], PAPER["network"]
+    nodes = ",".join(map(str, shape["nodes"]))
+    found = rows("algo=dense,topk,gtopk", f"nodes={nodes}", sizes=[shape["m"]])
+    k = math.floor(shape["density"] * shape["m"])
+    for row in found:
+        size, beta = row["nodes"], wire["beta_s_per_byte"]
+        assert row["communicate_s"] == pytest.approx(row["closed_form_s"])
+        plotted = {
+            "dense": network.dense_ring(size, shape["m"], network.Link(wire["alpha_s"], beta)),
+            "topk": math.log2(size) * 1e-3 + 8 * (size - 1) * k * beta,
+            "gtopk": 2 * math.log2(size) * 1e-3 + 16 * k * beta * math.log2(size),
+        }
+        assert row["as_plotted_s"] == pytest.approx(plotted[row["algo"]])
+    assert "gtopk beats topk from 8 nodes on" in capsys.readouterr().out
+
+
+def test_throughput_and_efficiency_follow_from_the_parts():
+    (row,) = rows("algo=gtopk", "nodes=6", "batch_per_node=32")
+    assert row["iteration_s"] == pytest.approx(0.6 + row["communicate_s"])
+    assert row["samples_per_s"] == pytest.approx(32 / row["iteration_s"])
+    assert row["efficiency"] == pytest.approx(0.5 / row["iteration_s"])
+
+
+def test_the_published_profile_is_one_nodes_throughput():
+    node = simulate.published(compose(["model=resnet50"])[0])
+    assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
+
+
+def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
+    node = simulate.measured(compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
+    assert node.compute_s > 0 and 0 < node.compress_s < 1
+
+
+def test_all_cores_record_what_one_would():
+    config = compose(["algo=gtopk_butterfly", f"nodes={simulate.SHARED + 3}"])[0]
+    alone = simulate.rehearsal.schedule(config.algo, config.nodes, 1000, 10)
+    assert simulate.schedule(config, 1000, 10) == alone
+
+
+def test_the_command_writes_a_summary(tmp_path):
+    out = tmp_path / "simulated.json"
+    words = "simulate model=resnet50 algo=dense,gtopk nodes=4,8,...,64 node=0.2 --out"
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", *words.split(), str(out)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(out.read_text())
+    assert [row["nodes"] for row in report["rows"]] == 2 * [4, 8, 16, 32, 64]
+    assert {row["parameters"] for row in report["rows"]} == {25557032}
+
+
+def test_what_people_type():
+    assert counts("parameters", "270k,2.7M,61100840") == [270_000, 2_700_000, 61_100_840]
+    assert doubled("4,8,...,64") == "4,8,16,32,64"
+    assert doubled("3,5,31") == "3,5,31"
+    for wrong in ("0", "x", "-1k", ""):
+        with pytest.raises(ConfigError, match="positive number"):
+            counts("parameters", wrong)
+    for wrong in ("...,8", "8,...,4", "4,..."):
+        with pytest.raises(ConfigError, match="dots"):
+            doubled(wrong)
+    with pytest.raises(ConfigError, match="choose paper, measured"):
+        rows_of = compose(["nodes=2"])
+        simulate.run(rows_of, "fast", None, None)
