@@ -88,7 +88,7 @@ class Cluster:
         """Poll `condition()` until it holds; fail with `what`, the queue and the logs of the daemons."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the controller is slow on a crowded machine
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a crowded machine
                 if condition():
                     return
             time.sleep(0.5)

@@ -1,6 +1,6 @@
 """What launchers/README.md quotes: a sweep on a real four-node SLURM, disturbed on purpose. Needs root.
 
-    python tests/slurm_proof.py FOLDER     # for its run folders and logs
+    uv run python tests/slurm_proof.py FOLDER     # for its run folders and logs
 """
 
 from __future__ import annotations
