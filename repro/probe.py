@@ -65,7 +65,7 @@ class Probe:
         local = select(held, k)
         before = self.control.all_reduce(held.double())
         after = self.control.all_reduce(self._residual(held).double())
-        ranks = self.control.gather_objects((local.index.tolist(), local.value.tolist(), rounds))
+        selected = self.control.all_reduce(local.value.double().abs().sum()[None])
         kept = update.nonzero().squeeze(1)
         record: dict[str, Any] = {
             "step": self.at,
@@ -74,12 +74,13 @@ class Probe:
             "k": k,
             "kept": kept.numel(),
             "held_mass": float(before.abs().sum()),
-            "selected_mass": sum(abs(value) for _, values, _ in ranks for value in values),
+            "selected_mass": float(selected),
             "lost_mass": float((before - after - update.double() * size).abs().sum()),
-            "schedule": [[tuple(done) for done in own] for *_, own in ranks],
+            "schedule": self.control.gather_objects([tuple(done) for done in rounds]),
         }
         if k * size <= LARGEST_SELECTION:
-            record["selections"] = [{"index": index, "value": values} for index, values, _ in ranks]
+            own = {"index": local.index.tolist(), "value": local.value.tolist()}
+            record["selections"] = self.control.gather_objects(own)
             record["result"] = {"index": kept.tolist(), "value": (update[kept] * size).tolist()}
         return record
 

@@ -194,13 +194,18 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         iteration_time=[
             {k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")
         ],
-        recorded=first.recorded,
+        recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
     )
     return rounded(dataclasses.asdict(group))
 
 
 NOT_SETTINGS = {"seed", "results", "experiment", "wandb", "timeout_s", "compare_every", "checkpoint_every"}
+SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
 MACHINE = ("versions", "cpu", "cpus", "gpus", "device", "platform", "git")
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in SINGLE}
 
 
 def curve(evaluations: list[list[dict[str, Any]]]) -> list[Row]:
@@ -236,11 +241,12 @@ def rounded(value: Any) -> Any:
 
 
 def save(summaries: dict[str, dict[str, Any]], place: Path) -> list[Path]:
-    """One file an experiment under `place`/summaries; those of other experiments stay."""
+    """One file an experiment under `place`/summaries, one line a group; those of other experiments stay."""
     (place / "summaries").mkdir(parents=True, exist_ok=True)
     written = []
     for name, summary in summaries.items():
         path = place / "summaries" / f"{name}.json"
-        path.write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+        groups = ",\n".join(json.dumps(group, ensure_ascii=False) for group in summary["groups"])
+        path.write_text(f'{{"experiment": {json.dumps(name)}, "groups": [\n{groups}\n]}}\n')
         written.append(path)
     return written

@@ -63,7 +63,8 @@ def draw(rows: list[Row]) -> Figure:
             else f"result: k = {first['k']} of {len(ranks)} × {first['k']}"
         )
         panel.set_title(what, loc="right", fontsize=7, pad=1)
-        highest = 1.15 * max(abs(row["value"]) for row in mine)
+        alike = [row for row in rows if (row["rank"] is None) == (rank is None)]
+        highest = 1.15 * max(abs(row["value"]) for row in alike)
         panel.set(xlim=(0, first["parameters"]), ylim=(-highest, highest))
         panel.tick_params(labelbottom=rank is None)
         panel.grid(False)
