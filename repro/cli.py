@@ -38,7 +38,9 @@ def names() -> list[str]:
 
 
 for _name in names():
-    importlib.import_module(f"repro.commands.{_name}").register(app)
+    _module = importlib.import_module(f"repro.commands.{_name}")
+    if hasattr(_module, "register"):  # a file without it is a part of another command
+        _module.register(app)
 
 
 def main() -> None:

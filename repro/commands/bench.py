@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from repro.commands.bench_selection import gradient, selection
+
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings; commas sweep.")]
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
 
@@ -16,6 +18,8 @@ def register(app: typer.Typer) -> None:
     group.command()(network)
     group.command()(collectives)
     group.command()(step)
+    group.command()(selection)
+    group.command()(gradient)
     app.add_typer(group, name="bench", help="Measure links and collectives on a real wire.")
 
 

@@ -1,0 +1,231 @@
+"""How long selection and merging take, beside torch.topk, numpy's argpartition and the machine's own copy."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from repro import models, training
+from repro.config import Config, ConfigError
+from repro.feedback import ErrorFeedback
+from repro.replica import Replica
+from repro.schedule import entries
+from repro.selectors import SELECTORS
+from repro.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
+from repro.sweep import table
+from repro.tables import Row, for_people
+
+BUDGET_S = 2.0  # of one method in one case; three repeats at least
+MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
+RANKS = 8  # whose vectors Top-k sums
+Method = tuple[Callable[[], object], Callable[[], object]]  # made ready, then timed
+
+
+# What is measured.
+
+
+def nothing() -> None:
+    pass
+
+
+def methods(x: Tensor, residual: Tensor, gradient: Tensor, k: int) -> dict[str, Method]:
+    """x [m] to select from; residual + gradient [m] to accumulate and select."""
+    array, magnitude = x.numpy(), np.empty(x.numel(), np.float32)
+    memory, into, total = residual.clone(), torch.empty_like(x), residual.numpy().copy()
+
+    def ready() -> None:
+        memory.copy_(residual)
+
+    def argpartition() -> np.ndarray:
+        return np.argpartition(np.abs(array, out=magnitude), array.size - k)[array.size - k :]
+
+    chosen: dict[str, Method] = {
+        "copy": (nothing, lambda: into.copy_(x)),
+        "add": (nothing, lambda: np.add(total, gradient.numpy(), out=total)),
+        "torch.topk": (nothing, lambda: torch.topk(x.abs(), k)),
+        "argpartition": (nothing, argpartition),
+        "accumulate_select": (ready, lambda: take_largest(memory, gradient, k)),
+    }
+    return chosen | {name: (nothing, functools.partial(pick, x, k)) for name, pick in SELECTORS.items()}
+
+
+def time_in_turns(chosen: dict[str, Method], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each method. They take turns, so that a slow moment of the machine meets all of them."""
+    for ready, act in chosen.values():
+        ready()
+        act()
+    taken: dict[str, list[float]] = {name: [] for name in chosen}
+    for _ in range(repeats):
+        for name, (ready, act) in chosen.items():
+            if len(taken[name]) < 3 or sum(taken[name]) < BUDGET_S:
+                ready()
+                began = time.perf_counter()
+                act()
+                taken[name].append(time.perf_counter() - began)
+    return taken
+
+
+def measure(
+    sizes: Sequence[int],
+    densities: Sequence[float],
+    threads: Sequence[int],
+    recorded: Sequence[Path],
+    repeats: int,
+    out: Path,
+) -> list[Row]:
+    """Writes out/selection.jsonl, a line a method and case, and a figure. Raises ConfigError."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    with (out / "selection.jsonl").open("w") as file:
+        for name, residual, gradient in itertools.chain(normal(sizes), read(recorded)):
+            x = residual + gradient
+            for density, count in itertools.product(densities, threads):
+                torch.set_num_threads(count)
+                k = entries(density, x.numel())
+                taken = time_in_turns(methods(x, residual, gradient, k), repeats)
+                case = {"vector": name, "parameters": x.numel(), "density": density, "k": k, "threads": count}
+                own = [case | row for row in compared(taken, found(x, k))]
+                file.writelines(json.dumps(row) + "\n" for row in own)
+                file.flush()
+                show(own)
+                rows += own
+        own = list(merging(repeats))
+        file.writelines(json.dumps(row) + "\n" for row in own)
+        show(own)
+    draw(rows, out)
+    return rows + own
+
+
+def compared(taken: dict[str, list[float]], selected: dict[str, Row]) -> Iterator[Row]:
+    """Medians, and their ratios to the peers' in the same run."""
+    median = {name: statistics.median(times) for name, times in taken.items()}
+    for name, times in taken.items():
+        yield {
+            "method": name, "seconds": median[name], "least_s": min(times), "repeats": len(times),
+            "over_copy": median[name] / median["copy"], "over_add": median[name] / median["add"],
+            "topk_over": median["torch.topk"] / median[name],
+        } | selected.get(name, {"selected": None, "recall": None})  # fmt: skip
+
+
+def found(x: Tensor, k: int) -> dict[str, Row]:
+    """How many entries each selector returns, and the part of the true top k among them."""
+    truth = select(x, k).index
+    picks = {name: pick(x, k).index for name, pick in SELECTORS.items()}
+    return {
+        name: {"selected": index.numel(), "recall": torch.isin(truth, index).float().mean().item()}
+        for name, index in picks.items()
+    }
+
+
+def merging(repeats: int) -> Iterator[Row]:
+    """Two vectors of k entries merged (none in common: the longest walk), RANKS summed, one scattered."""
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    for k in MERGES:
+        m = 1000 * k
+        index = torch.randperm(m, generator=generator)[: RANKS * k].int().view(RANKS, k).sort(dim=1).values
+        vectors = [Sparse(row, torch.randn(k, generator=generator)) for row in index]
+        a, b, dense = vectors[0], vectors[1], torch.zeros(m)
+        actions: dict[str, Callable[[], object]] = {
+            "merge": functools.partial(merge, a, b, k),
+            f"add_sum of {RANKS}": functools.partial(add_sum, vectors, dense),
+            "to_dense": functools.partial(to_dense, a, dense),
+        }
+        chosen: dict[str, Method] = {name: (nothing, action) for name, action in actions.items()}
+        taken = time_in_turns(chosen, 20 * repeats)
+        for name, times in taken.items():
+            yield {
+                "vector": "normal", "parameters": m, "k": k, "threads": 1, "method": name,
+                "seconds": statistics.median(times), "least_s": min(times), "repeats": len(times),
+            }  # fmt: skip
+
+
+# What it is measured on.
+
+
+def normal(sizes: Sequence[int]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    for m in sizes:
+        generator = torch.Generator().manual_seed(0)
+        yield "normal", torch.randn(m, generator=generator), 0.1 * torch.randn(m, generator=generator)
+
+
+def read(paths: Sequence[Path]) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Files that `record` wrote."""
+    for path in paths:
+        try:
+            saved = torch.load(path, weights_only=True)
+            yield saved["name"], saved["residual"], saved["gradient"]
+        except (OSError, KeyError, RuntimeError) as error:
+            raise ConfigError(f"--recorded {path}: {error}; `repro bench gradient` writes one") from error
+
+
+def record(config: Config, steps: int, out: Path) -> str:
+    """Train one node for so many steps with error feedback; saves the last gradient and its residual."""
+    data = training.load_data(config)
+    spec, dropout = config.model, torch.Generator()
+    model = models.load(spec.name, data.classes, data.image_size, config.seed, dropout, **spec.options)
+    replica = Replica(model, config.momentum, config.weight_decay)
+    gradient = replica.gradient
+    memory, k = ErrorFeedback(gradient.numel()), entries(config.density, gradient.numel())
+    epochs = (data.batches(epoch, 0, config.nodes, config.batch_per_node) for epoch in itertools.count())
+    batches = itertools.islice(itertools.chain.from_iterable(epochs), steps)
+    saved: dict[str, Any] = {}
+    for step, (images, labels) in enumerate(batches, 1):
+        gradient.zero_()
+        F.cross_entropy(model(images), labels).backward()
+        if step == steps:
+            saved = {"name": f"{config.model.name}, {data.description}, step {steps}"}
+            saved |= {"residual": memory.residual.clone(), "gradient": gradient.clone()}
+        local = memory.accumulate_and_select(gradient, k)
+        replica.apply(to_dense(local, gradient), config.lr / config.nodes)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(saved, out)
+    return str(saved["name"])
+
+
+# How it is shown.
+
+
+def show(rows: list[Row]) -> None:
+    table([{name: for_people(cell) for name, cell in row.items()} for row in rows])
+
+
+def draw(rows: list[Row], out: Path) -> None:
+    """Seconds against m on one thread, a panel for each density; recorded vectors as separate marks."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
+    from repro.figures import METADATA, STYLE
+
+    densities = sorted({row["density"] for row in rows})
+    least = min(row["threads"] for row in rows)
+    with matplotlib.style.context(STYLE):
+        figure = Figure(figsize=(3.5, 1.9 * len(densities) + 0.6), layout="constrained")
+        panels = figure.subplots(len(densities), 1, sharex=True, squeeze=False)[:, 0]
+        for panel, density in zip(panels, densities, strict=True):
+            for place, name in enumerate(dict.fromkeys(row["method"] for row in rows)):
+                case = (density, least, name)
+                chosen = [r for r in rows if (r["density"], r["threads"], r["method"]) == case]
+                points = sorted((r["parameters"], r["seconds"], r["vector"]) for r in chosen)
+                drawn = [point for point in points if point[2] == "normal"]
+                real = [point for point in points if point[2] != "normal"]
+                look = {"color": f"C{place % 10}", "marker": "osv^D<>Pph"[place % 10], "markersize": 3}
+                panel.plot([p[0] for p in drawn], [p[1] for p in drawn], label=name, **look)
+                open_marks = look | {"linestyle": "", "fillstyle": "none"}
+                panel.plot([p[0] for p in real], [p[1] for p in real], **open_marks)
+            panel.set(xscale="log", yscale="log", ylabel="seconds", title=f"density {density:g}")
+        panels[-1].set_xlabel("parameters $m$ (open marks: recorded in training)")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+        for kind in ("pdf", "png"):
+            figure.savefig(out / f"selection.{kind}", metadata=METADATA[kind])
