@@ -4,7 +4,9 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,22 @@ def test_scripts_are_shell_and_short():
     ]
     words = " ".join(directives)
     assert all(word in words for word in ("--signal=USR2@120", "--requeue", "--open-mode=append", "%A_%a"))
+
+
+def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
+    """No sbatch: launch says what to type. Typed, it reads every line; what is done is not run again."""
+    (tmp_path / "bin").mkdir()
+    for program in ("bash", "env", "seq", "wc", "xargs"):
+        (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.chdir(tmp_path)
+    configs = placed(sweep[:2], tmp_path / UGLY)
+    hint = next(line for line in launch.launch(configs, None, False, []) if "local.sh" in line)
+    for config in configs:
+        finish(config)
+    paths = {"PYTHON": sys.executable, "PYTHONPATH": str(Path(launch.__file__).parent.parent)}
+    typed = hint.partition(": ")[2]
+    done = subprocess.run(["bash", "-c", typed], env={**os.environ, **paths}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is done already") == 1  # the first array's one run
+    assert not list(tmp_path.rglob("pwned"))
