@@ -72,13 +72,13 @@ class Worker:
         return total.item()
 
 
-def train_step(worker: Worker, batches: list[Batch], lr: float, density: float) -> Step:
-    """One iteration: local gradient, the algorithm's average update, SGD with momentum."""
+def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
+    """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum."""
     collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
     collective.traffic, waited = Traffic(), collective.seconds
     began = _clock()
     loss = worker.backward(batches)
-    skip = not all_finite(worker, replica.gradient)
+    skip = not all_finite(worker, step, replica.gradient)
     computed = _clock()
     if skip:
         return Step(loss, collective.traffic, computed - began, 0.0, 0.0, skipped=True)
@@ -94,15 +94,15 @@ def train_step(worker: Worker, batches: list[Batch], lr: float, density: float) 
     return Step(loss, collective.traffic, compute, compress, communicate)
 
 
-def all_finite(worker: Worker, gradient: Tensor) -> bool:
+def all_finite(worker: Worker, step: int, gradient: Tensor) -> bool:
     """Whether every rank's gradient is finite; with on_nonfinite=stop, a rank whose own is not raises RunError."""
     finite = bool(torch.isfinite(gradient.sum())) or bool(torch.isfinite(gradient).all())
     if worker.config.on_nonfinite == "skip":
         return not any_rank(worker.rank.control, not finite)
     if not finite:
         raise RunError(
-            f"the gradient of rank {worker.rank.rank} is not finite: lower lr, or type on_nonfinite=skip to leave such "
-            "steps out"
+            f"step {step}: the gradient of rank {worker.rank.rank} is not finite. Lower lr, or type "
+            "on_nonfinite=skip to leave such steps out"
         )
     return True
 

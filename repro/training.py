@@ -103,7 +103,7 @@ class Training:
     def one_step(self, step: int, batches: list[Batch]) -> None:
         epoch = step / self.per_epoch
         lr, density = schedule.learning_rate(epoch, self.config), schedule.density(epoch, self.config)
-        done = train_step(self.worker, batches, lr, density)
+        done = train_step(self.worker, step + 1, batches, lr, density)
         self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
         if self.config.compare_every and (step + 1) % self.config.compare_every == 0:
             self.compare(step + 1)

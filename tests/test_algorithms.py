@@ -5,11 +5,11 @@ import torch
 from parallel import on_ranks
 
 from repro import algorithms
-from repro.config import compose
+from repro.config import compose, group_options
 
-NAMES = ["dense", "topk", "gtopk", "gtopk_butterfly", "gtopk_from_topk"]
-SPARSE = NAMES[1:]
-CONSERVING = ["topk", "gtopk_butterfly", "gtopk_from_topk"]
+NAMES = group_options("algo")
+SPARSE = [name for name in NAMES if compose([f"algo={name}"])[0].algo.sparse]
+CONSERVING = [name for name in SPARSE if name != "gtopk"]  # the paper's residual rule loses mass: tested as that
 SIZES = [1, 2, 3, 4, 6, 7, 8]
 M = 1000
 
