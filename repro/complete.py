@@ -14,18 +14,24 @@ from repro.schema import Config, Wandb
 def overrides(before: Sequence[str], incomplete: str) -> list[str]:
     """Candidates for the word under the cursor; `before` are the words of the command before it.
 
-    bash splits words at "=": `model=res` arrives as "model", "=", "res", and only the value is to be given.
+    bash splits words at "=": `model=res` arrives as "model", "=", "res" (and `model=` as "model", "", because
+    click drops a lone "="), and only the value is to be given. Other shells keep the word whole.
     """
-    if incomplete == "=":
-        return values(before[-1])
-    if len(before) > 1 and before[-1] == "=":
-        done, comma, last = incomplete.rpartition(",")
-        return [done + comma + value for value in values(before[-2]) if value.startswith(last)]
+    words = ["", "", *before]
+    if words[-1] == "=":
+        return _values(words[-2], "", incomplete)
+    if not incomplete and words[-2] != "=" and words[-1] in keys(chosen(before)):
+        return _values(words[-1], "", "")
     name, equals, text = incomplete.partition("=")
-    if not equals:
-        return [key + "=" for key in keys(chosen(before)) if key.startswith(name)]
+    if equals:
+        return _values(name, name + "=", text)
+    return [key + "=" for key in keys(chosen(before)) if key.startswith(name)]
+
+
+def _values(key: str, prefix: str, text: str) -> list[str]:
+    """What can follow in `text`, of whose values a comma ends each but the last."""
     done, comma, last = text.rpartition(",")
-    return [f"{name}={done}{comma}{value}" for value in values(name) if value.startswith(last)]
+    return [f"{prefix}{done}{comma}{value}" for value in values(key) if value.startswith(last)]
 
 
 def chosen(before: Sequence[str]) -> dict[str, str]:

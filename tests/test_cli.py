@@ -1,0 +1,177 @@
+"""The command line as a person uses it: real processes, real errors, a real shell."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from repro.config import compose
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=32", "batch_per_node=4"]
+SMALL = [*IMAGES, "nodes=2", "wandb.mode=disabled"]
+
+
+def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", *arguments], cwd=cwd, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def repro(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, cwd=cwd, **environment)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("command", [["run"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
+def test_every_help_has_examples_that_parse(command: list[str], tmp_path: Path) -> None:
+    shown = repro(*command, "--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    examples = re.findall(r"^ +repro ([^\n]*?)(?: {3,}.*)?$", shown.stdout, re.MULTILINE)
+    assert examples
+    if command == ["run"]:
+        for example in examples:
+            assert compose([word for word in example.split()[1:] if word != "--show"])
+
+
+def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
+    shown = repro("run", "--show", "algo=dense,topk", "nodes=3", cwd=tmp_path)
+    found = list(yaml.safe_load_all(shown.stdout))
+    assert [(c["algo"]["name"], c["nodes"]) for c in found] == [("dense", 3), ("topk", 3)]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "densty=0.1"], "Did you mean density?"),
+        (["run", "density=5"], "at most 1"),
+        (["run", "nodes=0"], "at least 1"),
+        (["run", "results=/proc/nothing", *SMALL], "results=FOLDER"),
+        (["run", "data=imagenet", "data.root=nowhere", "model=resnet50", "nodes=1"], "nowhere"),
+        (["run", "cluster=environment", *SMALL], "cluster=local"),
+        (["data", "prepare", "mnist"], "Choose one of"),
+        (["data", "prepare", "cifar10", "--from", "nowhere.zip"], "nowhere.zip"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_users_error_is_one_message_and_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = repro(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("repro: ") and message in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert not list(tmp_path.rglob("status.json"))  # nothing that could be taken for a run
+
+
+def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
+    torchrun = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
+    done = repro("run", *SMALL, cwd=tmp_path, **torchrun)
+    assert done.returncode == 2
+    assert "nodes=3" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> None:
+    sweep = ["run", "algo=dense,gtopk", "steps=2", *SMALL]
+    first = repro(*sweep, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    lines = first.stdout.splitlines()
+    assert re.split(r"  +", lines[0])[0] == "algo"
+    assert [line.split()[0] for line in lines[1:3]] == ["dense", "gtopk"]
+    assert all(line.endswith("done") for line in lines[1:3])
+    assert "modelled on ethernet1g" in first.stdout and "Next:" in first.stdout
+    metrics = {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
+    assert len(metrics) == 2
+    again = repro(*sweep, cwd=tmp_path)
+    assert again.returncode == 0
+    assert again.stderr.count("is done already") == 2
+    assert again.stdout == first.stdout
+    assert {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")} == metrics
+
+
+@contextmanager
+def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(folder: Path, text: str, process: subprocess.Popen[str]) -> Path:
+    for _ in range(1200):
+        for path in folder.rglob("metrics.jsonl"):
+            if text in path.read_text():
+                return path.parent
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
+    raise AssertionError(f"{text} never came")
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    command = ["run", "steps=200", "checkpoint_every=5", *SMALL]
+    with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
+        folder = wait_for(tmp_path, '"step": 12,', process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert "Traceback" not in err and "same command goes on" in err
+    assert process.returncode == 130
+    steps = (folder / "metrics.jsonl").read_text().count('"kind": "step"')
+    assert 12 <= steps < 200
+    with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
+        wait_for(tmp_path, f'"step": {steps + 1},', process)
+        process.kill()
+        assert "resuming" in process.communicate()[1]
+
+
+BASH = """
+source <(repro --show-completion bash)
+COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+_repro_completion repro; printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "unexpected"),
+    [
+        ("repro run mod", ["model="], ["nodes="]),
+        ("repro run model = res", ["resnet20", "resnet50"], ["vgg16"]),  # bash splits words at "="
+        ("repro run model =", ["resnet20", "vgg16"], []),
+        ("repro run algo = dense,gt", ["dense,gtopk"], ["dense,dense"]),
+        ("repro run algo = gtopk algo.ro", ["algo.route="], []),
+        ("repro run algo.route = b", ["butterfly"], ["tree"]),
+        ("repro run wandb.mode = o", ["offline", "online"], ["disabled"]),
+        ("repro data prepare ci", ["cifar10"], ["digits"]),
+    ],
+)
+def test_bash_completes(words: str, expected: list[str], unexpected: list[str], tmp_path: Path) -> None:
+    if not shutil.which("bash"):
+        pytest.skip("no bash")
+    command = tmp_path / "repro"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m repro "$@"\n')
+    command.chmod(0o755)
+    quoted = " ".join(f'"{word}"' for word in words.split(" "))
+    done = subprocess.run(
+        ["bash", "-c", BASH.format(words=quoted)], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SHELL": "/bin/bash"},
+    )  # fmt: skip
+    offered = done.stdout.split()
+    assert set(expected) <= set(offered), done.stderr
+    assert not set(unexpected) & set(offered)
+
+
+def test_zsh_gets_whole_words(tmp_path: Path) -> None:
+    words = "repro run model=res"
+    done = repro(cwd=tmp_path, _REPRO_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=words)
+    assert "model=resnet20" in done.stdout and "vgg16" not in done.stdout
