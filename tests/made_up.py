@@ -39,6 +39,7 @@ def everything() -> Results:
             group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")
         ),
         "throughput": _groups(group("resnet20", a, nodes=p, steps=1) for a in ALGOS for p in (4, 8, 16, 32)),
+        "lab": _groups(group("resnet20", a, nodes=8, steps=3) for a in ALGOS),
         "tree_schedule": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "selection_example": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "bytes_per_step": _groups(group("resnet20", a, nodes=2, recorded=[record(2)]) for a in ALGOS),

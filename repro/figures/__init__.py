@@ -52,6 +52,7 @@ STORY = (
     "hardware",
     "settings",
     "speedups",
+    "lab_iterations",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 # No date, no version: the same rows give the same bytes.

@@ -6,7 +6,6 @@ from repro.tables import Row
 
 NODES = (4, 8, 16, 32)
 MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
-EXPERIMENTS = ("throughput",)
 SIMULATE = (
     "repro simulate model=resnet20,vgg16,alexnet,resnet50 nodes=4,8,16,32 "
     "--out results/summaries/simulate.json"
@@ -48,28 +47,22 @@ def simulated(results: Results) -> list[Row]:
     ]
 
 
-def ours(results: Results) -> list[Row]:
-    """Every iteration time that a finished run has reported, measured and modelled kept apart."""
+def of_experiment(results: Results, experiment: str) -> list[Row]:
+    """Every iteration time that its finished runs have reported, measured and modelled kept apart."""
     rows = []
-    for experiment in EXPERIMENTS:
-        for group in results.groups(experiment):
-            batch = group.settings["batch_per_node"] * group.settings["accumulate"]
-            for time in group.iteration_time:
-                row = _row(
-                    group.model,
-                    group.algo,
-                    group.nodes,
-                    time["source"],
-                    time["network"],
-                    batch,
-                    *(time[part] for part in PARTS),
-                )
-                rows.append(row)
-    unique = {
-        tuple(row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node")): row
-        for row in rows
-    }
-    return list(unique.values())
+    for group in results.groups(experiment):
+        batch = group.settings["batch_per_node"] * group.settings["accumulate"]
+        for time in group.iteration_time:
+            parts = (time[part] for part in PARTS)
+            same = (group.model, group.algo, group.nodes, time["source"], time["network"], batch)
+            rows.append(_row(*same, *parts))
+    return rows
+
+
+def ours(results: Results) -> list[Row]:
+    """Those of `experiment=throughput`, and what the lab measured."""
+    measured = [row for row in of_experiment(results, "lab") if row["source"] == "measured"]
+    return of_experiment(results, "throughput") + measured
 
 
 def _row(model: str, algo: str, nodes: int, source: str, wire: str, batch: int, *parts: float) -> Row:
