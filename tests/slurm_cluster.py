@@ -7,8 +7,10 @@ own ports, own state, and every daemon is stopped by the pid that was started he
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -140,8 +142,19 @@ def _start(cluster: Cluster, program: str, *arguments: str) -> None:
     path = _which(program)
     with open(cluster.folder / f"{program}.out", "ab") as out:
         streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
-        daemon = subprocess.Popen([str(path), *arguments], env=cluster.env, start_new_session=True, **streams)
+        daemon = subprocess.Popen(
+            [str(path), *arguments],
+            env=cluster.env,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+            **streams,
+        )
     cluster.daemons.append(daemon)
+
+
+def _die_with_parent() -> None:
+    """Even if the tests are killed outright, no daemon stays: prctl(PR_SET_PDEATHSIG, SIGTERM)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def _stop(cluster: Cluster) -> None:
