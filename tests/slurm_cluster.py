@@ -153,8 +153,8 @@ def _start(cluster: Cluster, program: str, *arguments: str) -> None:
 
 
 def _die_with_parent() -> None:
-    """Even if the tests are killed outright, no daemon stays: prctl(PR_SET_PDEATHSIG, SIGTERM)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    """Even if the tests are killed outright, no daemon stays: prctl(PR_SET_PDEATHSIG, SIGKILL)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _stop(cluster: Cluster) -> None:
