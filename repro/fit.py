@@ -10,7 +10,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Fit:
-    """t = alpha_s + beta_s_per_byte * bytes, with standard errors; `misfit`: largest relative residual."""
+    """t = alpha_s + beta_s_per_byte * bytes, with standard errors.
+
+    `misfit`: how much larger the larger of time and line is at the worst point.
+    """
 
     alpha_s: float
     beta_s_per_byte: float
@@ -20,30 +23,34 @@ class Fit:
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Fit:
-    """Least squares of the relative residuals, so that a 1 KB message counts as much as one of 16 MB.
+    """Least squares of log t: 1 KB counts as much as 16 MB, and too slow as much as too fast.
 
-    The standard errors come from the residuals themselves: they hold what the straight line cannot follow
-    as well.
+    Both parameters are positive by construction (Gauss-Newton on their logarithms). The standard errors come
+    from the residuals: they hold what a line cannot follow as well as noise.
     """
     if len(set(sizes)) < 3:
         raise ValueError(f"a fit with errors needs three sizes, not {sorted(set(sizes))}")
-    time = np.asarray(seconds, float)
-    # Columns of 1 and of megabytes, each row divided by its time: the right-hand side is all ones.
-    rows = np.column_stack([np.ones(len(time)), np.asarray(sizes, float) / 1e6]) / time[:, None]
-    found, *_ = np.linalg.lstsq(rows, np.ones(len(time)), rcond=None)
-    residual = 1 - rows @ found
-    covariance = np.linalg.inv(rows.T @ rows) * (residual @ residual) / (len(time) - 2)
-    error = np.sqrt(np.diag(covariance))
+    size, time = np.asarray(sizes, float), np.asarray(seconds, float)
+    shape = np.column_stack([np.ones(len(size)), size])
+    found = np.array([time.min(), time[size.argmax()] / size.max()])
+    for _ in range(50):
+        parts = shape * found
+        jacobian = parts / parts.sum(1, keepdims=True)
+        residual = np.log(time / parts.sum(1))
+        step = np.linalg.lstsq(jacobian, residual, rcond=None)[0]
+        found = found * np.exp(np.clip(step, -1, 1))
+    variance = residual @ residual / (len(time) - 2)
+    error = found * np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
     (alpha, beta), (alpha_error, beta_error) = found.tolist(), error.tolist()
-    return Fit(alpha, beta / 1e6, alpha_error, beta_error / 1e6, float(np.abs(residual).max()))
+    return Fit(alpha, beta, alpha_error, beta_error, float(np.expm1(np.abs(residual)).max()))
 
 
 def to_yaml(found: Fit, name: str, bits_per_s: float, source: str) -> str:
-    """A network file for `network=PATH`; alpha is at least 0, as the cost model wants it."""
+    """A network file for `network=PATH`."""
     return (
         f"# {source}\n"
         f"name: {name}\n"
-        f"alpha_s: {max(0.0, found.alpha_s):.6e}  # measured, standard error {found.alpha_error:.1e}\n"
+        f"alpha_s: {found.alpha_s:.6e}  # measured, standard error {found.alpha_error:.1e}\n"
         f"beta_s_per_byte: {found.beta_s_per_byte:.6e}  # measured, standard error {found.beta_error:.1e}\n"
         f"bits_per_s: {bits_per_s:g}  # the line rate\n"
     )

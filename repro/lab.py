@@ -106,6 +106,12 @@ def enter(switch: Lab, rank: int) -> str:
     return address(rank)
 
 
+def burst(bits_per_s: float) -> int:
+    """Bytes that pass a full token bucket at once."""
+    least, most = BURST_BYTES
+    return int(min(max(bits_per_s / 8 * BURST_S, least), most))
+
+
 def bytes_sent() -> int:
     """What has left this rank on its link: payload, acknowledgements, and the headers of every frame.
 
@@ -138,11 +144,10 @@ def _bridge(hub: Any) -> int:
 
 def _shape(ip: Any, index: int, bits_per_s: float) -> None:
     """Hold what this end sends to `bits_per_s`, and bring it up."""
-    least, most = BURST_BYTES
-    burst = int(min(max(bits_per_s / 8 * BURST_S, least), most))
+    depth = burst(bits_per_s)
     # TCP hands over up to 64 KB at once; more than a bucket holds would be cut up, at ten times the work.
-    ip.link("set", index=index, state="up", gso_max_size=min(burst - 1024, 1 << 16))
-    ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=burst, limit=QUEUE_BYTES, mtu=1514)
+    ip.link("set", index=index, state="up", gso_max_size=min(depth - 1024, 1 << 16))
+    ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=depth, limit=QUEUE_BYTES, mtu=1514)
 
 
 @contextmanager

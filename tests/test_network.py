@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from repro import network
 from repro.config import compose
+from repro.fit import fit
 from repro.network import Link, Round
 from repro.rehearsal import schedule
 
@@ -95,3 +96,15 @@ def test_the_papers_crossover():
     tree = {size: network.gtopk_tree_and_broadcast(size, k, link) for size in (2, 4, 8, 16)}
     gather = {size: network.topk_allgather(size, k, link) for size in tree}
     assert [size for size in tree if tree[size] < gather[size]] == [8, 16]
+
+
+@given(links.filter(lambda link: link.alpha_s > 64 * link.beta_s_per_byte), st.integers(0, 2**32))
+def test_the_fit_finds_alpha_and_beta_and_says_how_well(link, seed):
+    sizes, dice = [4**power for power in range(3, 13)], random.Random(seed)
+    exact = fit(sizes, [link.seconds(size) for size in sizes])
+    assert (exact.alpha_s, exact.beta_s_per_byte) == pytest.approx(link, rel=1e-3)
+    assert exact.misfit < 1e-3
+    noisy = fit(sizes, [link.seconds(size) * dice.uniform(0.9, 1.1) for size in sizes])
+    if link.alpha_s < 4**11 * link.beta_s_per_byte:  # else all messages cost alpha, and beta is unknown
+        assert abs(noisy.beta_s_per_byte - link.beta_s_per_byte) < 6 * noisy.beta_error
+    assert noisy.misfit < 0.3
