@@ -1,0 +1,70 @@
+"""Owners of a folder that are SLURM jobs, and many at once; tests/test_record.py has the simpler cases."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from repro.lock import Held, Lock, ended, holder
+
+
+def left_behind(folder, **changes) -> None:
+    """An owner.json as another process left it."""
+    owner = {"pid": os.getpid(), "start": "0", "host": socket.gethostname(), "since": "then", "job": None}
+    (folder / "owner.json").write_text(json.dumps({**owner, **changes}))
+
+
+def test_a_second_owner_is_told_who_holds_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    first = Lock(tmp_path)
+    with pytest.raises(
+        Held, match=rf"process {os.getpid()} on {socket.gethostname()} \(SLURM job 12_3\) since"
+    ):
+        Lock(tmp_path)
+    first.release()
+    Lock(tmp_path).release()
+
+
+def test_an_earlier_start_of_the_same_job_has_ended(tmp_path, monkeypatch):
+    """SLURM requeued the job onto another host: no wait for the heartbeat to run out."""
+    left_behind(tmp_path, host="elsewhere", job="12_3.0")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    assert holder(tmp_path) is not None
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert holder(tmp_path) is None
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "4")
+    assert holder(tmp_path) is not None
+
+
+def test_ended():
+    assert ended("12_3.0", "12_3.1") and ended("12_3.9", "12_3.10")
+    assert not ended("12_3.1", "12_3.1") and not ended("12_3.0", "12_4.1")
+    assert not ended(None, "12.1") and not ended("12.0", None)
+
+
+def test_a_torn_owner_file_is_nobody(tmp_path):
+    (tmp_path / "owner.json").write_text('{"pid": 1')
+    assert holder(tmp_path) is None
+
+
+def test_eight_starters_one_owner(tmp_path):
+    """All at once on a stale lock: exactly one gets it."""
+    left_behind(tmp_path)
+    code = (
+        "import sys, time; from pathlib import Path; from repro.lock import Held, Lock\n"
+        "try: Lock(Path(sys.argv[1])); print('mine', flush=True); sys.stdin.read()\n"
+        "except Held: print('held', flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    starters = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    said = [starter.stdout.readline().strip() for starter in starters if starter.stdout]
+    for starter in starters:
+        starter.communicate("")
+    assert sorted(said) == ["held"] * 7 + ["mine"]
