@@ -200,6 +200,8 @@ def _processes(
         raise RunError(killed)
     if errors:
         raise errors[0]
+    if len(outcomes) < config.nodes:
+        raise RunError("the ranks ended before they were done, as if told to from outside; type the same command to go on")
     return outcomes[0]
 
 
