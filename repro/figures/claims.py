@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from repro import verdicts
-from repro.figures import _curves, _draw, _lab, _times, residual_mass, speedups
+from repro.figures import _curves, _draw, _lab, _times, speedups
 from repro.results import Group, Results
 from repro.tables import Row
 from repro.verdicts import Verdict
@@ -19,7 +19,7 @@ MARGIN, SHAPE = 1.0, 5.0  # points of accuracy
 
 
 def table(results: Results) -> list[Row]:
-    return [*_accuracy(results), *_speed(results), *_network(results), *_mass(results)]
+    return [*_accuracy(results), *_speed(results), *_network(results)]
 
 
 def _row(
@@ -175,23 +175,3 @@ def crossover(rows: list[Row]) -> dict[int, bool]:
     seconds = {(row["algo"], row["nodes"]): row["seconds"] for row in rows if row["parameters"] == nearest}
     nodes = sorted({nodes for algo, nodes in seconds if algo == "topk" and ("gtopk", nodes) in seconds})
     return {p: seconds["gtopk", p] < seconds["topk", p] for p in nodes}
-
-
-def _mass(results: Results) -> Iterator[Row]:
-    """Not a claim of the paper: what its residual rule loses."""
-    rows = [row for row in residual_mass.table(results) if row["nodes"] >= _times.NODES[0]]
-    lost = {row["nodes"]: row["lost_share"] for row in rows if row["rule"] == "paper"}
-    text = ", ".join(f"{100 * share:.1f} % at P = {nodes}" for nodes, share in lost.items())
-    verdict = (
-        Verdict("reproduced", "a loss, counted") if lost and min(lost.values()) > 1e-4 else verdicts.not_run()
-    )
-    if lost and min(lost.values()) <= 1e-4:
-        verdict = Verdict("not reproduced", "no loss was seen")
-    yield _row(
-        "the paper's residual rule loses gradient mass from P = 4 on",
-        "not discussed",
-        text,
-        verdict,
-        "recorded",
-        "repro run experiment=residual_mass",
-    )
