@@ -39,17 +39,24 @@ def compiled(signature: str) -> Callable[[Any], Any]:
 def kth_largest(bits, k):
     """The k-th largest magnitude as an integer, 1 <= k <= bits.size: a radix search by 11 + 10 + 10 bits."""
     counts = np.empty(2048, np.int64)
+    near = bits  # those that begin with the prefix
     prefix = 0
     for shift, width in ((20, 11), (10, 10), (0, 10)):
         counts[:] = 0
-        for i in range(bits.size):
-            magnitude = bits[i] & MAGNITUDE
-            counts[(magnitude >> shift) & ((1 << width) - 1)] += magnitude >> (shift + width) == prefix
+        for i in range(near.size):
+            counts[((near[i] & MAGNITUDE) >> shift) & ((1 << width) - 1)] += 1
         digit = (1 << width) - 1
         while counts[digit] < k:
             k -= counts[digit]
             digit -= 1
         prefix = (prefix << width) | digit
+        if shift > 0:
+            same = np.empty(counts[digit] + 1, np.int32)
+            n = 0
+            for i in range(near.size):
+                same[n] = near[i]
+                n += (near[i] & MAGNITUDE) >> shift == prefix
+            near = same[:n]
     return np.int32(prefix)
 
 
