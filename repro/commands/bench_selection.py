@@ -51,7 +51,7 @@ def gradient(
 
     \b
     repro bench gradient model=resnet20 data=cifar10 --out resnet20.pt
-    repro bench gradient model=alexnet data=synthetic batch_per_node=8 --steps 5 --out alexnet.pt
+    repro bench gradient model=alexnet data=synthetic data.image_size=224 batch_per_node=8 --out alexnet.pt
     """
     from repro import bench_selection, config
 
