@@ -73,7 +73,12 @@ def _damage(target: Path) -> str | None:
 def _write(path: Path, state: Any) -> None:
     pending = path.with_suffix(".part")
     with pending.open("wb") as file:
-        torch.save(state, file)
+        try:
+            torch.save(state, file)
+        except RuntimeError:  # torch does not say why; on a full disk a plain write does
+            file.write(bytes(1 << 20))
+            file.flush()
+            raise
         file.flush()
         os.fsync(file.fileno())
     pending.replace(path)

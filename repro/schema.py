@@ -180,7 +180,8 @@ def _result(config: Any) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
-        if not f.metadata.get("result", True) or value == f.default:
+        default = [] if f.default_factory is list else f.default
+        if not f.metadata.get("result", True) or value == default:
             continue
         if f.name == "options":
             value = {name: v for name, v in value.items() if name not in INCIDENTAL_OPTIONS}

@@ -83,6 +83,8 @@ def report(configs: list[Config], summaries: list[dict[str, Any]]) -> None:
     experiment = configs[0].experiment
     again = f"experiment={experiment}" if experiment != "default" else f"algo={configs[0].algo.name}"
     print("Next:")
+    if any(summary["state"] != "done" for summary in summaries):
+        print("  the same command again     goes on with what is not done")
     print(f"  repro run {again} network=ethernet10g     the same on a faster network")
     print("  repro run model=resnet20 algo=gtopk nodes=32 data=digits epochs=1     the paper's 32 nodes")
     print(f"  repro plot figures --runs {configs[0].results}     the figures, with these runs in them")

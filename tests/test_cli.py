@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ SMALL = [*IMAGES, "nodes=2", "wandb.mode=disabled"]
 def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "repro", *arguments], cwd=cwd, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -133,6 +134,21 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
         wait_for(tmp_path, f'"step": {steps + 1},', process)
         process.kill()
         assert "resuming" in process.communicate()[1]
+
+
+def test_a_wheel_runs_from_any_folder(tmp_path: Path) -> None:
+    """Its layout, made by hand: building one would need the network."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packed = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "repro", site / "repro", ignore=shutil.ignore_patterns("__pycache__"))
+    for source, target in packed["force-include"].items():
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, site / target, dirs_exist_ok=True)
+    (tmp_path / "elsewhere").mkdir()
+    done = repro("run", "--show", "algo=topk", cwd=tmp_path / "elsewhere", PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["algo"]["name"] == "topk"
 
 
 BASH = """
