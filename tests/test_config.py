@@ -184,7 +184,8 @@ def test_a_key_added_later_leaves_old_run_ids_alone() -> None:
     later = dataclasses.make_dataclass(
         "Config", [("bucket_mb", float, schema.key(default=0.0))], bases=(Config,), frozen=True, kw_only=True
     )
-    assert later(**{f.name: getattr(before, f.name) for f in dataclasses.fields(before)}).run_id == before.run_id
+    values = {f.name: getattr(before, f.name) for f in dataclasses.fields(before)}
+    assert later(**values).run_id == before.run_id
 
 
 def test_a_run_folder_stays_inside_the_results_folder() -> None:
