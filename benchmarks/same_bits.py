@@ -59,8 +59,10 @@ def main() -> None:
     found: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as top:
         for way, (start, cluster) in ways.items():
-            keys = [f"algo={ALGORITHMS}", "data=digits", "batch_per_node=8", "density=0.01", "wandb.mode=disabled",
-                    f"nodes={options.nodes}", f"steps={options.steps}", cluster, f"results={top}/{way}", *extra]  # fmt: skip
+            keys = [
+                f"algo={ALGORITHMS}", "data=digits", "batch_per_node=8", "density=0.01", "wandb.mode=disabled",
+                f"nodes={options.nodes}", f"steps={options.steps}", cluster, f"results={top}/{way}", *extra,
+            ]  # fmt: skip
             subprocess.run([*start, "run", *keys], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for config in compose(keys):
                 found.setdefault(config.algo.name, {})[way] = digest(config.folder)

@@ -1,4 +1,4 @@
-"""What P local ranks cost over a plain loop: images per second of both on the same batches, in turns, in one process."""
+"""What P local ranks cost over a plain loop: images per second of both on the same batches, in turns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     `plain_per_core`: one such loop per core, each with one intra-op thread; the most that the cores give.
     """
     out.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[dict[str, str]] = []
     for config in configs:
         data = training.load_data(config)
         taken: dict[str, list[float]] = {"run": [], "plain": [], "plain_per_core": []}
@@ -40,7 +41,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
             taken["run"].append(run(config, steps))
             taken["plain_per_core"].append(plain(config, data, steps, loops=_cores()))
         medians = {name: statistics.median(values) for name, values in taken.items()}
-        row = {
+        row: dict[str, Any] = {
             "model": config.model.name, "data": data.description, "algo": config.algo.name, "nodes": config.nodes,
             "batch_per_node": config.batch_per_node, "cores": _cores(), "steps": steps, "repeats": repeats,
             "images_per_s": taken, "medians": medians,

@@ -1,4 +1,4 @@
-"""P ranks: threads of this process, processes of this machine, or what torchrun or srun started; one `Collective` each."""
+"""P ranks: threads of this process, processes of this machine, or what torchrun or srun started."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _processes(
     if errors:
         raise errors[0]
     if len(outcomes) < config.nodes:
-        raise RunError("the ranks ended before they were done, as if told to from outside; type the same command to go on")
+        raise RunError("the ranks were ended from outside before they were done; type the same command to go on")
     return outcomes[0]
 
 
@@ -234,7 +234,7 @@ def _process(
             lab.enter(switch, number)  # before any thread; the connection to the store stays outside
         parent = multiprocessing.parent_process()
         if parent is not None:  # killed outright, the launcher must not leave ranks behind that hold its run folder
-            threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         place = Place(number, config.nodes, number, config.nodes)
         with preempt.listening() as interrupt:
             outcome = run_rank(config, place, store, main, share(config), interrupt)
@@ -243,3 +243,8 @@ def _process(
     Path(folder, f"outcome-{number:06d}").write_bytes(pickle.dumps(outcome))
     if isinstance(outcome, BaseException):
         raise SystemExit(1)
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)

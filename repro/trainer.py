@@ -1,4 +1,4 @@
-"""Training on one rank: `train_step` is the whole of S-SGD with sparse aggregation, `repro.training` the loop around it."""
+"""One step of S-SGD with sparse aggregation, on one rank; `repro.training` is the loop around it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Step:
     compute_s: float
     compress_s: float
     communicate_s: float
+    selected: int | None = None  # entries of this rank's selection: not always k if the selector is approximate
     skipped: bool = False
 
 
@@ -91,7 +92,8 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     done = _clock()
     communicate = collective.seconds - waited
     compute, compress = (computed - began) + (done - aggregated), (aggregated - computed) - communicate
-    return Step(loss, collective.traffic, compute, compress, communicate)
+    selected = algorithm.memory.selected if hasattr(algorithm, "memory") else None
+    return Step(loss, collective.traffic, compute, compress, communicate, selected)
 
 
 def all_finite(worker: Worker, step: int, gradient: Tensor) -> bool:

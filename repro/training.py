@@ -92,7 +92,8 @@ class Training:
                 if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
                     self.save(step)
                     return self.tell("preempted", step)
-                if self.config.checkpoint_every and step % self.config.checkpoint_every == 0:
+                every = self.config.checkpoint_every
+                if every and step % every == 0 and step % self.per_epoch:  # an epoch's end is saved once evaluated
                     self.save(step)
             if step == self.steps or (epoch + 1) % self.config.evaluate_every == 0:
                 self.evaluate(step)
@@ -109,11 +110,13 @@ class Training:
             self.compare(step + 1)
         if self.folder is None:
             return
-        self.spans.append(done)
         alone, traffic = self.rank.alone, done.traffic
+        if alone:
+            self.spans.append(done)
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
             "density": density, "k": schedule.entries(density, self.worker.replica.gradient.numel()),
+            "selected": done.selected,
             "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
             "rounds": sum(r.repeat for r in traffic.rounds),
             "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
@@ -131,7 +134,7 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self, step: int) -> None:
-        """Loss and accuracy on the test set, shared out over the ranks, with BatchNorm statistics averaged over them."""
+        """Loss and accuracy on the test set, shared out over the ranks, with their BatchNorm statistics averaged."""
         seconds = time.perf_counter() - self.began
         replica, control = self.worker.replica, self.rank.control
         own = [buffer.clone() for buffer in replica.statistics()]

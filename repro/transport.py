@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from datetime import timedelta
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -68,7 +69,8 @@ class GroupTransport:
 
 def gloo(store: dist.Store, rank: int, size: int, timeout_s: float) -> GroupTransport:
     """Join `size` ranks over gloo. Every rank calls this with the same `store`; none may be missing."""
-    return GroupTransport(dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s)))
+    group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
+    return GroupTransport(cast(dist.ProcessGroup, group))
 
 
 def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torch.device) -> GroupTransport:
@@ -76,7 +78,8 @@ def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torc
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=timeout_s)
     torch.cuda.set_device(device)
-    return GroupTransport(dist.ProcessGroupNCCL(store, rank, size, options), device)
+    group = dist.ProcessGroupNCCL(store, rank, size, options)
+    return GroupTransport(cast(dist.ProcessGroup, group), device)
 
 
 class MemoryTransport:

@@ -12,6 +12,21 @@ from PIL import Image
 torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
 
 
+FIRST = ("test_slurm", "test_lab", "test_training")  # the long ones, so that nothing waits for them at the end
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Where pytest-xdist is there, two files at a time; `-n 0` goes back to one process."""
+    if config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None and not config.option.usepdb:
+        config.option.numprocesses, config.option.dist = 2, "loadfile"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(FIRST)))
+
+
 @pytest.fixture(scope="session")
 def imagenet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data.root with JPEGs in ImageNet's layout: 4 classes, 32 + 16 images, many sizes and colour modes."""

@@ -1,4 +1,4 @@
-"""The whole loop on real images: the same bits with threads and processes, across a stop and a start, and after damage."""
+"""The loop on real images: the same bits with threads and processes, across a stop and a start, after damage."""
 
 import json
 import signal
@@ -98,8 +98,8 @@ def test_kill_9_and_the_same_command_again_goes_on(tmp_path):
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet50"])
 def test_the_imagenet_networks_train_on_a_folder_of_jpegs(model, imagenet_folder, tmp_path):
-    choices = [f"model={model}", "data=imagenet", f"data.root={imagenet_folder}", "data.classes=4", "data.image_size=64"]
-    run = config(tmp_path, *choices, "data=imagenet", "algo=gtopk", "nodes=2", "steps=3", "batch_per_node=2")
+    images = ["data=imagenet", f"data.root={imagenet_folder}", "data.classes=4", "data.image_size=64"]
+    run = config(tmp_path, f"model={model}", *images, "algo=gtopk", "nodes=2", "steps=3", "batch_per_node=2")
     assert training.run(run)["state"] == "done"
     steps = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
     assert [line["step"] for line in steps] == [1, 2, 3]
