@@ -18,7 +18,8 @@ FIRST = ("test_slurm", "test_lab", "test_training")  # the long ones, so that no
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Where pytest-xdist is there, two files at a time; `-n 0` goes back to one process."""
-    if config.pluginmanager.hasplugin("xdist") and config.option.numprocesses is None and not config.option.usepdb:
+    worker = hasattr(config, "workerinput")  # a worker that started workers would never end
+    if config.pluginmanager.hasplugin("xdist") and not worker and config.option.numprocesses is None:
         config.option.numprocesses, config.option.dist = 2, "loadfile"
 
 
