@@ -88,7 +88,7 @@ def test_figures_and_results_never_import_torch() -> None:
         (["run", "--show"], {"torch", "wandb", "matplotlib"}),
         (["data", "status"], {"torch", "hydra", "wandb", "matplotlib"}),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(sorted(words) if isinstance(words, set) else words),
 )
 def test_quick_commands_load_little(arguments: list[str], banned: set[str], tmp_path: Path) -> None:
     code = (
