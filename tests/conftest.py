@@ -21,6 +21,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     worker = hasattr(config, "workerinput")  # a worker that started workers would never end
     if config.pluginmanager.hasplugin("xdist") and not worker and config.option.numprocesses is None:
         config.option.numprocesses, config.option.dist = 2, "loadfile"
+        config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
