@@ -224,7 +224,7 @@ class Training:
 
     def save(self, step: int) -> None:
         worker = self.worker
-        files = {f"rank-{self.rank.rank:05d}.pt": {
+        files: dict[str, Any] = {f"rank-{self.rank.rank:05d}.pt": {
             "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
             "statistics": worker.replica.statistics(), "window": self.window,
         }}  # fmt: skip

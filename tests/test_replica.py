@@ -1,0 +1,26 @@
+"""A replica's flat vectors and its SGD against the network's own parameters and torch.optim.SGD."""
+
+import copy
+
+import torch
+
+from repro.replica import Replica
+
+
+def test_steps_are_those_of_torch_sgd_and_gradients_land_in_the_flat_vector():
+    generator = torch.Generator().manual_seed(0)
+    theirs = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    replica = Replica(copy.deepcopy(theirs), momentum=0.9, weight_decay=1e-2)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-2)
+    for _ in range(5):
+        x = torch.randn(8, 5, generator=generator)
+        optimizer.zero_grad()
+        theirs(x).square().mean().backward()
+        optimizer.step()
+        replica.gradient.zero_()
+        replica.model(x).square().mean().backward()
+        assert torch.equal(replica.gradient, torch.cat([p.grad.reshape(-1) for p in replica.model.parameters()]))
+        replica.apply(replica.gradient, lr=0.1)
+    expected = torch.cat([p.detach().reshape(-1) for p in theirs.parameters()])
+    assert torch.allclose(replica.parameters, expected, rtol=1e-5, atol=1e-7)
+    assert torch.equal(torch.cat([p.reshape(-1) for p in replica.model.parameters()]), replica.parameters)
