@@ -76,7 +76,9 @@ def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None
                 f"nodes={config.nodes}, but the launcher started {place.size} ranks; type nodes={place.size}, "
                 f"or start {config.nodes} ranks"
             )
-        return run_rank(config, place, place.store(config.timeout_s), main, share(config), interrupt)
+        # A sweep's runs follow one another on torchrun's one store: the keys of one must not answer for the next.
+        store = dist.PrefixStore(config.run_id, place.store(config.timeout_s))
+        return run_rank(config, place, store, main, share(config), interrupt)
     if config.cluster.name == "environment":
         raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
     if config.cluster.name == "processes":
