@@ -72,8 +72,20 @@ class Collective:
 
     def exchange(self, x: Tensor, peer: int) -> Tensor:
         """Send `x` to `peer` while receiving its tensor of the same shape and dtype: one full-duplex round."""
-        received = torch.empty_like(x)
-        self._transfer("exchange", x, peer, received, peer)
+        return self.shift(x, peer, peer)
+
+    def shift(self, x: Tensor, to: int, source: int, like: Tensor | None = None) -> Tensor:
+        """Send `x` to `to` while receiving from `source`: one full-duplex round. `like` is x unless given.
+
+        Where `x` or `like` is empty, nothing travels in that direction; both ends must know.
+        """
+        received = torch.empty_like(x if like is None else like)
+        if x.numel() and received.numel():
+            self._transfer("exchange", x, to, received, source)
+        elif x.numel():
+            self.send(x, to)
+        elif received.numel():
+            received = self.recv(received, source)
         return received
 
     def send(self, x: Tensor, peer: int) -> None:

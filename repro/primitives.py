@@ -1,0 +1,152 @@
+"""BAGUA's four communication primitives (arXiv:2107.01499, section 3), pure functions over a `Collective`.
+
+Centralized: every rank gets the sum over all. Decentralized: every rank averages with its peers of the step. Each
+in full precision or through a codec. One rank has nobody to talk to: it gets its own x back, uncompressed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from repro.collective import Collective
+from repro.quantize import Codec
+from repro.rng import derive
+from repro.schema import ConfigError
+
+Topology = Literal["all", "ring", "shift_one", "random_pairs"]
+
+
+# Centralized: the owner of chunk r, rank r, sums that chunk for all.
+
+
+def scatter_reduce(x: Tensor, collective: Collective) -> Tensor:
+    """C_FP_S. The sum of all ranks' `x` [m], added in rank order: the same bits on every rank.
+
+    Sends 2 (P-1) ceil(m/P) elements in P - 1 + ceil(log2 P) rounds.
+    """
+    if collective.size == 1:
+        return x.clone()
+    total = all_to_all(chunks(x, collective.size), collective).sum(0)
+    return collective.all_gather(total).view(-1)[: x.numel()]
+
+
+def compressed_scatter_reduce(
+    x: Tensor,
+    collective: Collective,
+    codec: Codec,
+    worker_error: Tensor | None = None,
+    server_error: Tensor | None = None,
+) -> Tensor:
+    """C_LP_S. The sum of all ranks' `x` [m] as float32, compressed on its way to the owners and on its way back.
+
+    `worker_error` [m] and `server_error` [ceil(m/P)], the owner's, join what is compressed and are overwritten with
+    what compression lost: sum + all errors == all x + all old errors. Sends 2 (P-1) codec.nbytes(ceil(m/P))
+    bytes in P - 1 + ceil(log2 P) rounds.
+    """
+    size, m = collective.size, x.numel()
+    if size == 1:
+        return x.float().clone()
+    mine = chunks(x.float() if worker_error is None else x.float() + worker_error, size)
+    width = mine.shape[1]
+    wires = codec.encode(mine)
+    if worker_error is not None:
+        worker_error.copy_((mine - codec.decode(wires, width)).view(-1)[:m])
+    total = codec.decode(all_to_all(wires, collective), width).sum(0)
+    total[max(0, m - collective.rank * width) :] = 0  # what compression made of the padding
+    if server_error is not None:
+        total += server_error
+    wire = codec.encode(total[None])
+    if server_error is not None:
+        server_error.copy_(total - codec.decode(wire, width)[0])
+        server_error[max(0, m - collective.rank * width) :] = 0
+    return codec.decode(collective.all_gather(wire[0]), width).reshape(-1)[:m]
+
+
+def chunks(x: Tensor, size: int) -> Tensor:
+    """x [m] as [size, ceil(m/size)], padded with zeros: row r is what rank r owns."""
+    width = -(-x.numel() // size)
+    return F.pad(x, (0, size * width - x.numel())).view(size, width)
+
+
+def all_to_all(rows: Tensor, collective: Collective) -> Tensor:
+    """Row r goes to rank r, and what rank r sent here becomes row r: [P, ...] -> [P, ...] in P - 1 rounds."""
+    rank, size = collective.rank, collective.size
+    received = torch.empty_like(rows)
+    received[rank] = rows[rank]
+    for distance in range(1, size):
+        to, source = (rank + distance) % size, (rank - distance) % size
+        received[source] = collective.shift(rows[to], to, source)
+    return received
+
+
+# Decentralized.
+
+
+def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0) -> list[tuple[int, int]]:
+    """The rounds of `step`, each as (rank to send to, rank to receive from).
+
+    ring: both neighbours, one round each. shift_one: the lower half of the ranks pairs with the upper half, shifted
+    by one each step; an even P alone. random_pairs: pairs drawn from (seed, step), the same on all ranks; with odd
+    P one rank sits the step out. Raises ConfigError.
+    """
+    if topology not in get_args(Topology):
+        raise ConfigError(f"topology={topology}: choose one of {', '.join(get_args(Topology))}.")
+    if size == 1:
+        return []
+    if topology == "all":
+        return [((rank + d) % size, (rank - d) % size) for d in range(1, size)]
+    if topology == "ring":
+        right, left = (rank + 1) % size, (rank - 1) % size
+        return [(right, left), (left, right)] if size > 2 else [(right, left)]
+    if topology == "shift_one":
+        half = size // 2
+        if size % 2:
+            raise ConfigError(
+                f"topology=shift_one pairs all ranks, so nodes={size} must be even; "
+                "for an odd number type topology=ring, all or random_pairs."
+            )
+        partner = half + (rank + step) % half if rank < half else (rank - half - step) % half
+        return [(partner, partner)]
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(derive(seed, "pairs", step))).tolist()
+    place = order.index(rank) ^ 1
+    return [(order[place], order[place])] if place < size else []
+
+
+def exchange_with_peers(x: Tensor, collective: Collective, topology: Topology, step: int, seed: int) -> list[Tensor]:
+    """`x` goes to every peer of the step; returns theirs, in the order of `peers` (all: of ranks, without its own)."""
+    found = peers(topology, collective.rank, collective.size, step, seed)
+    if topology == "all" and found:
+        rows = collective.all_gather(x)
+        return [rows[rank] for rank in range(collective.size) if rank != collective.rank]
+    return [collective.shift(x, to, source) for to, source in found]
+
+
+def mix_with_peers(
+    x: Tensor, collective: Collective, topology: Topology = "ring", step: int = 0, seed: int = 0
+) -> Tensor:
+    """D_FP_S. The mean of `x` and the peers' of this step.
+
+    All ranks' x keep their mean; with `all` every rank gets that mean, by a ring all-reduce. Sends |x| to each peer.
+    """
+    if topology == "all":
+        return collective.all_reduce(x.clone()).div_(collective.size)
+    theirs = exchange_with_peers(x, collective, topology, step, seed)
+    return torch.stack([x, *theirs]).mean(0)
+
+
+def compressed_mix_with_peers(
+    x: Tensor, collective: Collective, codec: Codec, topology: Topology = "ring", step: int = 0, seed: int = 0
+) -> Tensor:
+    """D_LP_S. The mean of `x` [m] and the peers', all of them as the codec carries them, as float32.
+
+    Sends codec.nbytes(m) to each peer.
+    """
+    if collective.size == 1:
+        return x.float().clone()
+    wire = codec.encode(x[None])[0]
+    wires = torch.stack([wire, *exchange_with_peers(wire, collective, topology, step, seed)])
+    return codec.decode(wires, x.numel()).mean(0)

@@ -1,0 +1,157 @@
+"""Codecs: rows of floats to rows of bytes that travel, and back. What a codec loses, error feedback can keep.
+
+Every row [n] becomes a row [codec.nbytes(n)] of uint8, a header for each bucket of entries and then the levels. A
+bucket of zeros comes back as zeros; a bucket that holds an inf or a nan comes back with non-finite entries, so a
+diverging run is seen to diverge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+TINY = torch.finfo(torch.float32).tiny  # the smallest divisor: a bucket of zeros is divided by it
+
+
+class Codec(Protocol):
+    def encode(self, x: Tensor) -> Tensor:
+        """x, floats [rows, n] -> uint8 [rows, nbytes(n)]."""
+        ...
+
+    def decode(self, wire: Tensor, n: int) -> Tensor:
+        """uint8 [rows, nbytes(n)] -> float32 [rows, n]."""
+        ...
+
+    def nbytes(self, n: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class MinMax:
+    """8 bits: 256 equal steps from a bucket's minimum to its maximum (BAGUA's MinMaxUInt8, arXiv:2107.01499).
+
+    Zero is always one of the steps, as the range is stretched to hold it; BAGUA stretches by 1e-7 instead. An
+    entry is off by at most one step, (max - min) / 255. `bucket`: entries that share a range, 0 = the whole row.
+    """
+
+    bucket: int = 0
+
+    def encode(self, x: Tensor) -> Tensor:
+        x = _buckets(x, self.bucket)
+        low, high = x.amin(2, keepdim=True).clamp(max=0), x.amax(2, keepdim=True).clamp(min=0)
+        step = ((high - low) / 255).clamp(min=TINY)
+        lowest = (high / step).round() - 255
+        levels = ((x / step).round() - lowest).clamp(0, 255).to(torch.uint8)
+        return _join(torch.cat([step, lowest], 2), levels)
+
+    def decode(self, wire: Tensor, n: int) -> Tensor:
+        header, levels = _part(wire, n, self.bucket, 2)
+        return _row((levels + header[..., 1:]) * header[..., :1], n)
+
+    def nbytes(self, n: int) -> int:
+        count, width = shape(n, self.bucket)
+        return count * (8 + width)
+
+
+@dataclass(frozen=True)
+class QSGD:
+    """A sign and `2**(bits-1) - 1` levels of the bucket's norm, rounded at random (Alistarh et al., NeurIPS 2017).
+
+    Unbiased: the mean over many draws is x. An entry is off by less than norm / levels. `generator` is the rank's
+    own and lives on the device of x. The levels travel as they are, without the paper's Elias code.
+    """
+
+    generator: torch.Generator
+    bits: int = 8  # or 4: two entries a byte
+    bucket: int = 512
+    norm: str = "max"  # or "l2"
+
+    def encode(self, x: Tensor) -> Tensor:
+        x, most = _buckets(x, self.bucket), 2 ** (self.bits - 1) - 1
+        norm = x.abs().amax(2, keepdim=True) if self.norm == "max" else torch.linalg.vector_norm(x, dim=2, keepdim=True)
+        scaled = x / norm.clamp(min=TINY) * most
+        noise = torch.rand(x.shape, generator=self.generator, device=self.generator.device).to(x.device)
+        levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most
+        if self.bits == 4:
+            levels = levels[..., ::2] * 16 + levels[..., 1::2]
+        return _join(norm, levels)
+
+    def decode(self, wire: Tensor, n: int) -> Tensor:
+        norm, levels = _part(wire, n, self.bucket, 1)
+        if self.bits == 4:
+            levels = torch.stack([levels >> 4, levels & 15], 3).flatten(2)
+        most = 2 ** (self.bits - 1) - 1
+        return _row((levels.float() - most) / most * norm, n)
+
+    def nbytes(self, n: int) -> int:
+        count, width = shape(n, self.bucket)
+        return count * (4 + width * self.bits // 8)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One bit: the sign, times the mean magnitude of the bucket (Karimireddy et al., ICML 2019). Zero counts as +.
+
+    Biased: use it with error feedback.
+    """
+
+    bucket: int = 1024
+
+    def encode(self, x: Tensor) -> Tensor:
+        x = _buckets(x, self.bucket)
+        bits = (x >= 0).unflatten(2, (-1, 8)).to(torch.uint8) << torch.arange(8, device=x.device).to(torch.uint8)
+        return _join(x.abs().mean(2, keepdim=True), bits.sum(3, dtype=torch.uint8))
+
+    def decode(self, wire: Tensor, n: int) -> Tensor:
+        scale, packed = _part(wire, n, self.bucket, 1)
+        bits = (packed[..., None] >> torch.arange(8, device=wire.device).to(torch.uint8)) & 1
+        return _row((bits.flatten(2).float() * 2 - 1) * scale, n)
+
+    def nbytes(self, n: int) -> int:
+        count, width = shape(n, self.bucket)
+        return count * (4 + width // 8)
+
+
+@dataclass(frozen=True)
+class Half:
+    """16 bits: IEEE half precision. An entry is off by at most 2^-11 of itself; beyond 65,504 it becomes inf."""
+
+    def encode(self, x: Tensor) -> Tensor:
+        return x.half().view(torch.uint8)
+
+    def decode(self, wire: Tensor, n: int) -> Tensor:
+        return wire.view(torch.float16).float()
+
+    def nbytes(self, n: int) -> int:
+        return 2 * n
+
+
+def shape(n: int, bucket: int) -> tuple[int, int]:
+    """Buckets of a row of n > 0 entries, and entries of each: a multiple of 8, the last bucket padded with zeros."""
+    width = -(-min(n, bucket or n) // 8) * 8
+    return -(-n // width), width
+
+
+def _buckets(x: Tensor, bucket: int) -> Tensor:
+    """[rows, n] -> float32 [rows, buckets, width]."""
+    count, width = shape(x.shape[1], bucket)
+    return torch.nn.functional.pad(x.float(), (0, count * width - x.shape[1])).unflatten(1, (count, width))
+
+
+def _row(x: Tensor, n: int) -> Tensor:
+    return x.flatten(1)[:, :n]
+
+
+def _join(header: Tensor, levels: Tensor) -> Tensor:
+    """float32 [rows, buckets, h] and uint8 [rows, buckets, b] -> uint8 [rows, buckets * (4 h + b)]."""
+    return torch.cat([header.contiguous().view(torch.uint8), levels], 2).flatten(1)
+
+
+def _part(wire: Tensor, n: int, bucket: int, floats: int) -> tuple[Tensor, Tensor]:
+    """The inverse of `_join` for rows of n entries."""
+    count, _ = shape(n, bucket)
+    wire = wire.unflatten(1, (count, -1))
+    header = wire[..., : 4 * floats].clone(memory_format=torch.contiguous_format)
+    return header.view(torch.float32), wire[..., 4 * floats :]
