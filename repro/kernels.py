@@ -163,31 +163,37 @@ def select(x, gradient, k, threshold, take, index, bits):
 
 @compiled("int64(int32[::1], float32[::1], int32[::1], float32[::1], int32[::1], float32[::1])")
 def add(a_index, a_value, b_index, b_value, index, value):
-    """The sum of two sparse vectors without its zeros, in one walk along both: how many entries."""
+    """The sum of two sparse vectors without its zeros, in one walk along both: how many entries.
+
+    The sign of a difference steers the walk: a comparison becomes a jump, which half of the time is mispredicted.
+    """
+    a_bits, b_bits, bits = a_value.view(np.int32), b_value.view(np.int32), value.view(np.int32)
+    more_bits = np.zeros(index.size, np.int32)  # what b gives to each entry; what a gives is written to value
     i = j = n = 0
     while i < a_index.size and j < b_index.size:
-        left, right = a_index[i], b_index[j]
-        total = np.float32(0)
-        if left <= right:
-            total += a_value[i]
-        if right <= left:
-            total += b_value[j]
-        index[n] = min(left, right)
-        value[n] = total
-        n += total != 0
-        i += left <= right
-        j += right <= left
-    while i < a_index.size:
-        index[n] = a_index[i]
-        value[n] = a_value[i]
-        n += a_value[i] != 0
-        i += 1
-    while j < b_index.size:
-        index[n] = b_index[j]
-        value[n] = b_value[j]
-        n += b_value[j] != 0
-        j += 1
-    return n
+        ahead = np.int64(a_index[i]) - np.int64(b_index[j])
+        a_first, b_first = ahead >> 63, -ahead >> 63  # -1 or 0
+        index[n] = b_index[j] + (ahead & a_first)
+        bits[n] = a_bits[i] & ~np.int32(b_first)
+        more_bits[n] = b_bits[j] & ~np.int32(a_first)
+        i += 1 + b_first
+        j += 1 + a_first
+        n += 1
+    for rest_index, rest_bits, begin in ((a_index, a_bits, i), (b_index, b_bits, j)):
+        for at in range(begin, rest_index.size):
+            index[n], bits[n] = rest_index[at], rest_bits[at]
+            n += 1
+    more, zeros = more_bits.view(np.float32), 0
+    for at in range(n):
+        value[at] += more[at]
+        zeros += value[at] == 0
+    if zeros == 0:
+        return n
+    kept = 0
+    for at in range(n):
+        index[kept], value[kept] = index[at], value[at]
+        kept += value[at] != 0
+    return kept
 
 
 @compiled("int64(int32[::1], int32[::1], int32[::1])")
