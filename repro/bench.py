@@ -142,14 +142,14 @@ def all_collectives(
 
 
 def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) -> Row:
-    """The messages of one step on the wire, measured, modelled and at their bound; then the step itself.
+    """The messages of one step (of a period, their mean) on the wire, measured, modelled and at their bound; the step.
 
     `seconds` is the communication alone: the same messages, without the merges between them, as all ranks
     share this machine's cores. `step_s` has the algorithm's own work in it, crowded as it is.
     """
     k = entries(config.density, parameters)
     schedule = rehearsal.schedule(config.algo, rank.size, parameters, k)
-    rounds, wire = schedule[rank.rank], config.network
+    rounds, wire, period = schedule[rank.rank], config.network, algorithms.period(algorithms.load(config.algo, 1))
     play = rehearsal.play(rounds, rank.collective.transport)
     warm = rehearsal.time_together(play, rank.control, 2)  # connections, windows, pages
     repeats = max(3, min(repeats, int(CASE_S / warm[1])))
@@ -163,8 +163,9 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     total, on_wire = (sum(column) for column in zip(*counts, strict=True))
     return {
         "algo": config.algo.name, "nodes": rank.size, "parameters": parameters,
-        "k": k if config.algo.sparse else None, "seconds": median, "spread": spread, "modelled": modelled,
-        "bound": bound, "to_model": median / modelled, "to_bound": median / bound,
+        "k": k if config.algo.sparse else None, "seconds": median / period, "spread": spread / period,
+        "modelled": modelled / period, "bound": bound / period,
+        "to_model": median / modelled, "to_bound": median / bound,
         "counted_to_wire": total / on_wire, "step_s": _step(config, k, rank, repeats), "repeats": repeats,
         "network": wire.name,
     }  # fmt: skip

@@ -7,6 +7,7 @@ state is touched.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from repro.algorithms import Algorithm
+from repro.algorithms import Algorithm, one_step, period
 from repro.collective import Collective, Transport
 from repro.network import Round
 
@@ -81,7 +82,8 @@ class Player:
 class Calibration:
     compute_s: float
     compress_s: float
-    schedule: list[list[Round]]  # one list a rank: what a step puts on the wire
+    schedule: list[list[Round]]  # one list a rank: what a period of steps puts on the wire
+    period: int  # steps; the seconds above are means over them
 
 
 def calibrate(
@@ -95,21 +97,26 @@ def calibrate(
     gradient = compute()
     recorder = Recorder(transport)
     recorded = Collective(recorder)
-    algorithm.step(gradient.clone(), recorded)
+    for _ in range(period(algorithm)):
+        one_step(algorithm, gradient.clone(), recorded)
     schedule = control.gather_objects(recorded.traffic.rounds)
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
         compute_s = _median(lambda: _seconds(compute))
-        compress_s = _median(lambda: _compress_seconds(algorithm, gradient.clone(), recorder))
-        result = Calibration(compute_s, compress_s, schedule)
+        compress_s = _median(lambda: _compress_seconds(algorithm, gradient, recorder))
+        result = Calibration(compute_s, compress_s, schedule, period(algorithm))
     control.barrier()
     return result
 
 
 def _compress_seconds(algorithm: Algorithm, gradient: Tensor, recorder: Recorder) -> float:
-    player = Player(recorder)
-    return _seconds(lambda: algorithm.step(gradient, Collective(player))) - player.seconds
+    player, taken = Player(recorder), 0.0
+    collective = Collective(player)
+    for _ in range(period(algorithm)):
+        fresh = gradient.clone()
+        taken += _seconds(functools.partial(one_step, algorithm, fresh, collective))
+    return (taken - player.seconds) / period(algorithm)
 
 
 def _seconds(action: Callable[[], object]) -> float:

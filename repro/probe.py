@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.algorithms import Algorithm
+from repro.algorithms import Algorithm, period
 from repro.collective import Collective
 from repro.schedule import entries
 from repro.sparse import select
@@ -35,6 +35,10 @@ class Probe:
             file,
             step,
         )
+
+    @property
+    def period(self) -> int:
+        return period(self.inner)
 
     @property
     def density(self) -> float:

@@ -168,8 +168,8 @@ def summary(folder: Path) -> dict[str, Any]:
         "loss": evaluation.get("train_loss", step.get("loss")),
         "images_per_s": evaluation.get("samples_per_s"),
         "epochs": evaluation.get("epoch"),
-        "bytes_sent_per_step": step.get("bytes_sent"),
-        "messages_per_step": step.get("messages"),
+        "bytes_sent_per_step": last_period(lines, "bytes_sent"),
+        "messages_per_step": last_period(lines, "messages"),
         **{name: times.get(name) for name in SUMMED_UP},
         "folder": str(folder),
         "state": status.get("state"),
@@ -177,6 +177,16 @@ def summary(folder: Path) -> dict[str, Any]:
         "step": status.get("step"),
         "steps": status.get("steps"),
     }
+
+
+def last_period(lines: list[dict[str, Any]], name: str) -> float | None:
+    """`name` of the last step; its mean over the last period of an algorithm that is not alike in every step."""
+    steps = [line for line in lines if line["kind"] == "step"]
+    values = [line.get(name) for line in steps[-steps[-1].get("period", 1) :]] if steps else []
+    known = [value for value in values if value is not None]
+    if len(values) == 1 or not known:
+        return values[-1] if values else None
+    return sum(known) / len(known)
 
 
 def redact(text: str) -> str:

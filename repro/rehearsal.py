@@ -48,9 +48,10 @@ class Echo:
 def schedule(
     algo: Algo, size: int, parameters: int, k: int, ranks: Iterable[int] | None = None
 ) -> list[list[Round]]:
-    """The rounds of every rank (or of `ranks`) in one `step` that selects `k` of `parameters` entries.
+    """The rounds of every rank (or of `ranks`) in one period of steps that select `k` of `parameters` entries.
 
-    The step is done on TINY parameters with one selected entry, and every message is then sized for the real
+    A period is one step, except for algorithms that do not communicate in every one: `algorithms.period`.
+    It is done on TINY parameters with one selected entry, and every message is then sized for the real
     ones: q * TINY + r bytes are q bytes a parameter and r bytes a selected entry. An algorithm whose messages
     depend on values, or grow with neither, cannot be told from so small a run. Raises ConfigError.
     """
@@ -69,7 +70,8 @@ def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int,
     collective = Collective(transport)
     algorithm = algorithms.load(algo, TINY)
     algorithm.density = 1 / TINY
-    algorithm.step(gradient.clone(), collective)
+    for _ in range(algorithms.period(algorithm)):
+        algorithms.one_step(algorithm, gradient.clone(), collective)
     reduced = iter(transport.reduced)
     rounds = []
     for done in collective.traffic.rounds:

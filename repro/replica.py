@@ -48,10 +48,9 @@ class Replica:
         data = self.parameters.detach().cpu().numpy().data
         return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 
-    def shared_state(self) -> dict[str, Tensor]:
-        """What all ranks hold alike: parameters and momentum."""
+    def state_dict(self) -> dict[str, Tensor]:
         return {"parameters": self.parameters.detach(), "velocity": self.velocity}
 
-    def load_shared_state(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.parameters.data.copy_(state["parameters"])
         self.velocity.copy_(state["velocity"])

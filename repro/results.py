@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from repro.config import Config, ConfigError, from_yaml
+from repro.record import last_period
 from repro.tables import Row
 
 CURVE = ("train_loss", "test_loss", "test_accuracy")
@@ -182,7 +183,6 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]
     first = runs[0]
-    steps = first.of("step")
     group = Group(
         settings={k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS},
         data=first.provenance.get("data", first.config.data.name),
@@ -190,7 +190,7 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         runs=[place.name for place, _ in members],
         machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
         curve=curve([run.of("eval") for run in runs]),
-        per_step={k: steps[-1].get(k) for k in PER_STEP} if steps else {},
+        per_step={k: last_period(first.of("step"), k) for k in PER_STEP} if first.of("step") else {},
         iteration_time=[
             {k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")
         ],

@@ -75,7 +75,8 @@ def row(config: Config, parameters: int, node: Node) -> Row:
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
     rounds = schedule(config, parameters, k)
-    communicate = network.seconds(rounds, *link)
+    period = algorithms.period(algorithms.load(config.algo, 1))
+    communicate = network.seconds(rounds, *link) / period
     compress = node.compress_s if config.algo.sparse and config.nodes > 1 else 0.0
     iteration = node.compute_s + compress + communicate
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
@@ -86,7 +87,7 @@ def row(config: Config, parameters: int, node: Node) -> Row:
         "closed_form_s": closed_form(config, parameters, k, link),
         "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": iteration,
         "samples_per_s": node.samples / iteration, "efficiency": node.compute_s / iteration,
-        "bytes_sent_most": max(sent),
+        "bytes_sent_most": max(sent) / period,
     }  # fmt: skip
 
 
@@ -197,8 +198,13 @@ def measured(config: Config, parameters: int) -> Node:
     algorithm.density = config.density
     echo = Collective(rehearsal.Echo(0, config.nodes))
     inside = echo.seconds
-    compress = _median(lambda: algorithm.step(gradient.clone(), echo))
-    compress -= (echo.seconds - inside) / REPEATS
+    period = algorithms.period(algorithm)
+
+    def steps() -> None:
+        for _ in range(period):
+            algorithms.one_step(algorithm, gradient.clone(), echo)
+
+    compress = (_median(steps) - (echo.seconds - inside) / (REPEATS + 1)) / period
     return Node(compute * config.accumulate, compress, config.batch_per_node * config.accumulate, "measured")
 
 

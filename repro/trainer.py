@@ -76,7 +76,7 @@ class Worker:
 
 
 def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
-    """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum."""
+    """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum, weights mixed if it does."""
     collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
     collective.traffic, waited = Traffic(), collective.seconds
     began = _clock()
@@ -91,9 +91,13 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     aggregated = _clock()
 
     replica.apply(update, lr)
+    applied = _clock()
+    if algorithms.mixes(algorithm):
+        algorithm.mix(replica.parameters.data, collective)
     done = _clock()
     communicate = collective.seconds - waited
-    compute, compress = (computed - began) + (done - aggregated), (aggregated - computed) - communicate
+    compute = (computed - began) + (applied - aggregated)
+    compress = (aggregated - computed) + (done - applied) - communicate
     selected = algorithm.memory.selected if hasattr(algorithm, "memory") else None
     return Step(loss, collective.traffic, compute, compress, communicate, selected)
 

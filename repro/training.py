@@ -8,13 +8,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from repro import checkpoint, network, ranks, record, rehearsal, schedule
+from repro import algorithms, checkpoint, network, ranks, record, rehearsal, schedule
 from repro.calibrate import Calibration, calibrate
 from repro.collective import CollectiveError
-from repro.config import Config, RunError
+from repro.config import Config, ConfigError, RunError
+from repro.evaluation import evaluate
 from repro.probe import Probe
 from repro.trainer import Batch, Step, Worker, any_rank, train_step
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 REHEARSALS = 6  # the first only warms up
 AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
-EVALUATION_BATCH = 250
 STATUS_S = 2.0  # seconds between two updates of status.json
 
 
@@ -80,6 +79,11 @@ class Training:
         if step == 0:
             self.calibrate()
         if self.config.probe_steps:
+            if algorithms.mixes(self.worker.algorithm):
+                raise ConfigError(
+                    f"probe_steps={self.config.probe_steps}: what is selected and kept can be recorded of algorithms "
+                    f"that send gradients; algo={self.config.algo.name} mixes weights. Leave probe_steps out"
+                )
             steps, file = self.config.probe_steps, self.config.folder / "recorded.json"
             self.worker.algorithm = Probe(self.worker.algorithm, self.rank.control, steps, file, step)
         self.began = time.perf_counter()
@@ -110,7 +114,7 @@ class Training:
             self.compare(step + 1)
         if self.folder is None:
             return
-        alone, traffic = self.rank.alone, done.traffic
+        alone, traffic, period = self.rank.alone, done.traffic, algorithms.period(self.worker.algorithm)
         if alone:
             self.spans.append(done)
         self.folder.log({
@@ -121,43 +125,29 @@ class Training:
             "rounds": sum(r.repeat for r in traffic.rounds),
             "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
             "communicate_s": done.communicate_s if alone else None, **({"skipped": True} if done.skipped else {}),
+            **({"period": period} if period > 1 else {}),
         })  # fmt: skip
         if time.monotonic() - self.told > STATUS_S:
             self.tell("running", step + 1)
 
     def compare(self, step: int) -> None:
-        """Every rank must hold the same parameters, to the bit."""
+        """Every rank must hold the same parameters, to the bit, unless the algorithm mixes them."""
+        if algorithms.mixes(self.worker.algorithm):
+            return
         digests = self.rank.control.gather_objects(self.worker.replica.digest())
         strays = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
         if strays:
             raise RunError(f"after step {step} the parameters of rank {', '.join(strays)} differ from those of rank 0")
 
-    @torch.no_grad()
     def evaluate(self, step: int) -> None:
-        """Loss and accuracy on the test set, shared out over the ranks, with their BatchNorm statistics averaged."""
         seconds = time.perf_counter() - self.began
-        replica, control = self.worker.replica, self.rank.control
-        own = [buffer.clone() for buffer in replica.statistics()]
-        for buffer in replica.statistics():
-            control.all_reduce(buffer).div_(control.size)
-        replica.model.eval()
-        sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
-        for images, labels in self.data.test_batches(self.rank.rank, self.rank.size, EVALUATION_BATCH):
-            labels = labels.to(self.rank.device)
-            logits = self.worker.logits(images.to(self.rank.device))
-            loss = F.cross_entropy(logits, labels, reduction="sum")
-            sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
-        replica.model.train()
-        for buffer, before in zip(replica.statistics(), own, strict=True):
-            buffer.copy_(before)
-        control.all_reduce(sums)
+        found, control = evaluate(self.worker), self.rank.control
         window = control.all_reduce(self.window.clone())
         samples = self.window[1].item() * control.size * self.config.batch_per_node * self.config.accumulate
         if self.folder is not None:
             self.folder.log({
                 "kind": "eval", "step": step, "epoch": step / self.per_epoch,
-                "train_loss": (window[0] / window[1]).item(), "test_loss": (sums[0] / sums[2]).item(),
-                "test_accuracy": (sums[1] / sums[2]).item(), "samples_per_s": samples / seconds,
+                "train_loss": (window[0] / window[1]).item(), **found, "samples_per_s": samples / seconds,
             })  # fmt: skip
         self.window.zero_()
         self.began = time.perf_counter()
@@ -176,7 +166,7 @@ class Training:
         found = calibrate(compute, probe.algorithm, self.rank.collective.transport, self.rank.control)
         if found is not None:
             wire = self.config.network
-            communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte)
+            communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte) / found.period
             self.log_time("modelled", found.compute_s, found.compress_s, communicate)
         if self.config.cluster.name == "lab":
             self.rehearse(found)
@@ -187,14 +177,19 @@ class Training:
         play = rehearsal.play(schedule[self.rank.rank], self.rank.collective.transport)
         taken = rehearsal.time_together(play, self.rank.control, REHEARSALS)
         if found is not None:
-            self.log_time("measured", found.compute_s, found.compress_s, statistics.median(taken[1:]))
+            communicate = statistics.median(taken[1:]) / found.period
+            self.log_time("measured", found.compute_s, found.compress_s, communicate)
 
     def report_measured(self) -> None:
-        """The median step of a rank that has its machine to itself; the first steps only warm up."""
+        """The median step of a rank that has its machine to itself; the first steps only warm up.
+
+        The mean step of an algorithm that does not communicate in every one.
+        """
         spans = [span for span in self.spans[2:] if not span.skipped]
         if self.rank.alone and self.rank.size > 1 and spans:
             parts = ("compute_s", "compress_s", "communicate_s")
-            self.log_time("measured", *(statistics.median(getattr(span, part) for span in spans) for part in parts))
+            middle = statistics.median if algorithms.period(self.worker.algorithm) == 1 else statistics.fmean
+            self.log_time("measured", *(middle(getattr(span, part) for span in spans) for part in parts))
 
     def log_time(self, source: str, compute_s: float, compress_s: float, communicate_s: float) -> None:
         if self.folder is not None:
@@ -211,8 +206,9 @@ class Training:
         step, worker = 0, self.worker
         if found is not None:
             step, target = found
-            worker.replica.load_shared_state(checkpoint.load(target, "shared.pt", self.rank.device))
             own = checkpoint.load(target, f"rank-{self.rank.rank:05d}.pt", self.rank.device)
+            replica = own.get("replica") or checkpoint.load(target, "shared.pt", self.rank.device)
+            worker.replica.load_state_dict(replica)
             worker.algorithm.load_state_dict(own["algorithm"])
             worker.generator.set_state(own["generator"].cpu())
             for buffer, saved in zip(worker.replica.statistics(), own["statistics"], strict=True):
@@ -223,13 +219,17 @@ class Training:
         return step
 
     def save(self, step: int) -> None:
+        """Parameters and momentum once for all ranks that hold them alike, else each rank's own beside its residual."""
         worker = self.worker
-        files: dict[str, Any] = {f"rank-{self.rank.rank:05d}.pt": {
+        own = {
             "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
             "statistics": worker.replica.statistics(), "window": self.window,
-        }}  # fmt: skip
-        if self.rank.rank == 0:
-            files["shared.pt"] = worker.replica.shared_state()
+        }  # fmt: skip
+        files: dict[str, Any] = {f"rank-{self.rank.rank:05d}.pt": own}
+        if algorithms.mixes(worker.algorithm):
+            own["replica"] = worker.replica.state_dict()
+        elif self.rank.rank == 0:
+            files["shared.pt"] = worker.replica.state_dict()
         checkpoint.save(self.checkpoints, step, files, self.rank.control)
 
     def tell(self, state: str, step: int) -> str:

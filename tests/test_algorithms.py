@@ -7,8 +7,10 @@ from parallel import on_ranks
 from repro import algorithms
 from repro.config import compose, group_options
 
-NAMES = group_options("algo")
-SPARSE = [name for name in NAMES if compose([f"algo={name}"])[0].algo.sparse]
+# Those that mix weights are tested in test_mixing.py.
+CHOICES = {name: compose([f"algo={name}"])[0].algo for name in group_options("algo")}
+NAMES = [name for name, choice in CHOICES.items() if not algorithms.mixes(algorithms.load(choice, 8))]
+SPARSE = [name for name in NAMES if CHOICES[name].sparse]
 CONSERVING = [name for name in SPARSE if name != "gtopk"]  # the paper's residual rule loses mass: tested as that
 SIZES = [1, 2, 3, 4, 6, 7, 8]
 M = 1000

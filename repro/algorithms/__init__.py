@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -31,6 +31,34 @@ class Algorithm(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Mixing(Algorithm, Protocol):
+    """An algorithm that mixes weights too: its ranks hold different ones.
+
+    Its `step` gives each rank an update of its own, as a rule the rank's gradient. That it has `mix` is what tells
+    the trainer not to compare the ranks' parameters, to save each rank's own, and to evaluate their average.
+    """
+
+    def mix(self, parameters: Tensor, collective: Collective) -> None:
+        """Called after every SGD step: change this rank's `parameters` [m] in place."""
+        ...
+
+
+def mixes(algorithm: Algorithm) -> TypeGuard[Mixing]:
+    return hasattr(algorithm, "mix")
+
+
+def period(algorithm: Algorithm) -> int:
+    """Steps until its messages repeat: its attribute `period`, 1 if it has none. Per step means over that many."""
+    return getattr(algorithm, "period", 1)
+
+
+def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:
+    """All that an algorithm does in one step, without a model, for those who record or time it."""
+    update = algorithm.step(gradient, collective)
+    if mixes(algorithm):
+        algorithm.mix(update, collective)
 
 
 def load(algo: Algo, parameters: int, device: torch.device | str = "cpu") -> Algorithm:

@@ -1,0 +1,123 @@
+"""Algorithms that mix weights: one rank is SGD, the mean is kept, resume is exact, evaluation is of the average."""
+
+import math
+
+import pytest
+import torch
+from parallel import on_ranks
+
+from repro import algorithms, checkpoint, evaluation, record, rehearsal, training
+from repro.config import Config, ConfigError, compose, group_options
+from repro.replica import Replica
+
+M = 600
+TINY = ["data=digits", "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
+
+
+def choice(name: str, *overrides: str):
+    return compose([f"algo={name}", *overrides])[0].algo
+
+
+NAMES = [name for name in group_options("algo") if algorithms.mixes(algorithms.load(choice(name), 8))]
+
+
+def train(name: str, size: int, steps: int, *overrides: str, anew: bool = False, lr: float = 0.1) -> list[torch.Tensor]:
+    """Each rank's weights [steps, M] on its own quadratic, whose minimum is its own; `anew`: reloaded every step."""
+    algo = choice(name, *overrides)
+    goals = torch.randn(size, M, generator=torch.Generator().manual_seed(1))
+
+    def body(collective):
+        algorithm, weights, seen = algorithms.load(algo, M), torch.zeros(M), []
+        for _ in range(steps):
+            update = algorithm.step(weights - goals[collective.rank], collective)
+            weights -= lr * update
+            algorithm.mix(weights, collective)
+            seen.append(weights.clone())
+            if anew:
+                state = algorithm.state_dict()
+                algorithm = algorithms.load(algo, M)
+                algorithm.load_state_dict(state)
+        return torch.stack(seen)
+
+    return on_ranks(size, body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_rank_is_sgd(name):
+    (weights,) = train(name, 1, 20)
+    goal = torch.randn(1, M, generator=torch.Generator().manual_seed(1))[0]
+    expected = torch.zeros(M)
+    for step in range(20):
+        expected -= 0.1 * (expected - goal)
+        assert torch.equal(weights[step], expected)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("name", NAMES)
+def test_ranks_that_pull_apart_stay_together_and_their_mean_comes_to_the_mean_of_their_minima(name, size):
+    ranks = torch.stack(train(name, size, 120))[:, -1]
+    goals = torch.randn(size, M, generator=torch.Generator().manual_seed(1))
+    apart = (ranks - ranks.mean(0)).square().sum(1).mean().sqrt()
+    alone = (goals - goals.mean(0)).square().sum(1).mean().sqrt()
+    assert apart < 0.75 * alone
+    assert (ranks.mean(0) - goals.mean(0)).norm() < 0.1 * goals.mean(0).norm()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_saved_and_loaded_goes_on_with_the_same_bits(name):
+    straight, cut = (train(name, 4, 20, anew=anew) for anew in (False, True))
+    assert all(torch.equal(a, b) for a, b in zip(straight, cut, strict=True))
+
+
+def config(folder, *overrides: str) -> Config:
+    return compose([*TINY, f"results={folder}", *overrides])[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_evaluates_the_average_and_says_how_far_the_ranks_are_from_it(name, tmp_path):
+    run = config(tmp_path, f"algo={name}", "nodes=2", "steps=3", "compare_every=1")
+    assert training.run(run)["state"] == "done"
+    (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "eval"]
+    _, folder = checkpoint.latest(run.folder / "checkpoints")
+    own = [checkpoint.load(folder, f"rank-0000{r}.pt", torch.device("cpu"))["replica"]["parameters"] for r in (0, 1)]
+    assert line["consensus_distance"] == pytest.approx((own[0] - own[1]).norm().item() / 2, rel=1e-4)
+    assert line["consensus_distance"] > 0
+
+
+def test_averaged_gives_the_mean_and_puts_back_what_was_there():
+    def body(collective):
+        own = torch.full((4,), float(collective.rank))
+        with evaluation.averaged([own], collective) as (distance,):
+            inside = own.clone()
+        return own, inside, distance
+
+    for rank, (own, inside, distance) in enumerate(on_ranks(3, body)):
+        assert own.tolist() == [rank] * 4 and inside.tolist() == [1.0] * 4
+        assert distance == pytest.approx(math.sqrt(4 * (1 + 0 + 1) / 3))
+
+
+def test_local_sgd_averages_every_h_steps_and_reports_the_mean_step(tmp_path):
+    run = config(tmp_path, "algo=local_sgd", "algo.period=3", "nodes=2", "steps=6")
+    summary = training.run(run)
+    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    sent = [line["bytes_sent"] for line in lines]
+    assert sent == [0, 0, sent[2], 0, 0, sent[2]] and sent[2] > 0
+    assert summary["bytes_sent_per_step"] == sent[2] / 3
+    ranks = torch.stack(train("local_sgd", 3, 6, "algo.period=3"))
+    assert torch.equal(ranks[0, 2], ranks[1, 2]) and not torch.equal(ranks[0, 3], ranks[1, 3])
+    (rounds, *_) = rehearsal.schedule(run.algo, 2, 1000, 1)
+    assert len(rounds) == 1  # of a period of three steps
+    with pytest.raises(ConfigError, match="at least 1"):
+        algorithms.load(choice("local_sgd", "algo.period=0"), M)
+
+
+def test_what_is_selected_cannot_be_probed_where_nothing_is(tmp_path):
+    with pytest.raises(ConfigError, match="mixes weights"):
+        training.run(config(tmp_path, "algo=local_sgd", "nodes=2", "steps=1", "probe_steps=[1]"))
+
+
+def test_a_replica_of_its_own_is_restored():
+    mine, other = (Replica(torch.nn.Linear(3, 2), 0.9, 0.0) for _ in range(2))
+    mine.apply(torch.ones(8), 0.1)
+    other.load_state_dict(mine.state_dict())
+    assert torch.equal(mine.parameters, other.parameters) and torch.equal(mine.velocity, other.velocity)
