@@ -52,7 +52,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
         with (out / "step.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         rows.append({
-            "model": row["model"], "algo": row["algo"], "nodes": row["nodes"],
+            "model": row["model"], "algo": row["algo"], "nodes": str(row["nodes"]),
             **{f"{name} images/s": f"{value:.1f}" for name, value in medians.items()},
             "run / plain": f"{row['run_over_plain']:.3f}", "run / per core": f"{row['run_over_plain_per_core']:.3f}",
             "peak memory": f"{row['peak_memory_bytes'] / 1e9:.2f} GB",

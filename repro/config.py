@@ -46,6 +46,13 @@ def group_options(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
 
 
+def cost(experiment: str) -> str | None:
+    """What the experiment's file says of its cost; None if there is no such file."""
+    path = conf_folder() / "experiment" / f"{experiment}.yaml"
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return next((line.removeprefix("# Cost: ") for line in lines if line.startswith("# Cost: ")), None)
+
+
 def compose(overrides: list[str]) -> list[Config]:
     """One Config per point of the sweep, in order, without repeats.
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from repro import environment, lock, preempt, record
-from repro.config import Config, RunError
+from repro.config import Config, RunError, cost
 
 
 def run(configs: list[Config]) -> int:
@@ -25,6 +25,9 @@ def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     for config in configs:
         record.check_writable(config.folder)
+    price = cost(configs[0].experiment)
+    if price is not None:
+        _say(f"experiment={configs[0].experiment}, runs: {len(configs)}. Its cost: {price}", speaks)
     summaries, failures = [], 0
     try:
         for config in configs:

@@ -28,6 +28,7 @@ def test_every_option_of_every_group_composes(group: str) -> None:
 @pytest.mark.parametrize("name", config.group_options("experiment"))
 def test_every_experiment_composes(name: str) -> None:
     assert {c.experiment for c in compose([f"experiment={name}", "algo=gtopk", "seed=0"])} == {name}
+    assert config.cost(name)  # said before it starts
 
 
 def test_the_models_settings_are_the_published_ones() -> None:
