@@ -60,7 +60,7 @@ def test_a_step_in_the_lab_has_the_bits_of_a_step_of_threads():
     assert torch.equal(ranks.launch(one, one_step, nothing), here[0])
 
 
-def measure_all(configs: list[Config], config: Config, rank: ranks.Rank, data: None) -> list[tuple[float, float, float]]:
+def measure_all(configs: list[Config], config: Config, rank: ranks.Rank, data: None) -> list:
     return [measure(400_000, one, rank) for one in configs]
 
 
