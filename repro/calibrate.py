@@ -30,6 +30,7 @@ class Recorder:
 
     inner: Transport
     received: list[Tensor] = field(default_factory=list)
+    asides: list[Recorder] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.inner.rank, self.inner.size
@@ -49,6 +50,10 @@ class Recorder:
         self.inner.all_reduce(x)
         self.received.append(x.clone())
 
+    def aside(self) -> Recorder:
+        self.asides.append(Recorder(self.inner.aside()))
+        return self.asides[-1]
+
     def close(self) -> None:
         self.inner.close()
 
@@ -58,6 +63,7 @@ class Player:
 
     def __init__(self, recorder: Recorder):
         self.rank, self.size, self.replies = recorder.rank, recorder.size, iter(recorder.received)
+        self.asides = iter(recorder.asides)
         self.seconds = 0.0
 
     def send(self, x: Tensor, peer: int) -> None:
@@ -74,6 +80,9 @@ class Player:
     def all_reduce(self, x: Tensor) -> None:
         self.recv(x, 0)
 
+    def aside(self) -> Player:
+        return Player(next(self.asides))
+
     def close(self) -> None:
         pass
 
@@ -84,6 +93,11 @@ class Calibration:
     compress_s: float
     schedule: list[list[Round]]  # one list a rank: what a period of steps puts on the wire
     period: int  # steps; the seconds above are means over them
+    delay: int  # steps that messages sent in the background have until they are waited for
+
+    def hidden_s(self, communicate_s: float) -> float:
+        """How much of a step's mean `communicate_s` goes on beside later steps."""
+        return min(communicate_s, self.delay * (self.compute_s + self.compress_s) / self.period)
 
 
 def calibrate(
@@ -105,7 +119,7 @@ def calibrate(
     if control.rank == 0:
         compute_s = _median(lambda: _seconds(compute))
         compress_s = _median(lambda: _compress_seconds(algorithm, gradient, recorder))
-        result = Calibration(compute_s, compress_s, schedule, period(algorithm))
+        result = Calibration(compute_s, compress_s, schedule, period(algorithm), getattr(algorithm, "delay", 0))
     control.barrier()
     return result
 

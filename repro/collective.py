@@ -29,6 +29,8 @@ class Transport(Protocol):
 
     def all_reduce(self, x: Tensor) -> None: ...
 
+    def aside(self) -> Transport: ...
+
     def close(self) -> None: ...
 
 
@@ -40,14 +42,16 @@ class Collective:
     """The ranks' conversation over one transport.
 
     `traffic` counts what this rank sent and received, round by round, so an algorithm cannot misreport;
-    `seconds` is the time spent inside (waiting for slower ranks included).
+    `seconds` is the time spent inside (waiting for slower ranks included); `hidden_s` of the work that is done on
+    other threads is what nobody waited for.
     """
 
     def __init__(self, transport: Transport):
         self.transport = transport
         self.rank, self.size = transport.rank, transport.size
         self.traffic = Traffic()
-        self.seconds = 0.0
+        self.seconds, self.hidden_s = 0.0, 0.0
+        self.other: Collective | None = None  # made by `aside`
         self.position: tuple[str | None, float] = (None, time.perf_counter())  # in which call, and since when
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -110,6 +114,20 @@ class Collective:
             elif place % (2 * distance) == 0 and place + distance < self.size:
                 self.send(x, (self.rank + distance) % self.size)
         return x
+
+    def aside(self) -> Collective:
+        """The same ranks on wires of their own, for another thread. Collective: all ranks make the first call."""
+        if self.other is None:
+            self.other = Collective(self.transport.aside())
+        return self.other
+
+    def join(self, aside: Collective, waited: float) -> None:
+        """Count here what `aside` has sent since it was last joined; `waited`: seconds this thread waited for it."""
+        for done in aside.traffic.rounds:
+            self.traffic.add(done)
+        self.seconds += aside.seconds
+        self.hidden_s += aside.seconds - waited
+        aside.traffic, aside.seconds = Traffic(), 0.0
 
     def barrier(self) -> None:
         self.all_reduce(torch.zeros(1))

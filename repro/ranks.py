@@ -46,8 +46,9 @@ class Rank:
 
     def position(self) -> tuple[str | None, float]:
         """The collective this rank is in (None: in none), since when (time.perf_counter)."""
-        (inside, since), (control, control_since) = self.collective.position, self.control.position
-        return inside or control, max(since, control_since)
+        ways = [each.position for each in (self.collective, self.collective.other, self.control) if each]
+        inside = next((inside for inside, _ in ways if inside), None)
+        return inside, max(since for _, since in ways)
 
     @property
     def rank(self) -> int:

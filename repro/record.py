@@ -16,7 +16,7 @@ from repro import environment, lock, preempt, progress, provenance
 from repro.config import Config, ConfigError, RunError, to_yaml
 from repro.lock import Lock
 
-SUMMED_UP = ("compute_s", "compress_s", "communicate_s", "source", "network")
+SUMMED_UP = ("compute_s", "compress_s", "communicate_s", "hidden_s", "source", "network")
 
 
 class RunFolder:

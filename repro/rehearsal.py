@@ -41,6 +41,9 @@ class Echo:
     def all_reduce(self, x: Tensor) -> None:
         self.reduced.append((x.numel(), x.element_size()))
 
+    def aside(self) -> Echo:
+        return self
+
     def close(self) -> None:
         pass
 

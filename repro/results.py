@@ -34,7 +34,7 @@ class Group:
     machine: dict[str, Any]  # versions, processor and commit of the first run
     curve: list[Row]  # one row an epoch: epoch, step, and mean and std over the seeds
     per_step: Row  # the last step's counted traffic of rank 0
-    iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s
+    iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s, hidden_s
     recorded: list[dict[str, Any]] = field(default_factory=list)  # what a probe saw, first seed
 
     @property
@@ -73,7 +73,12 @@ class Group:
 
     @property
     def step_s(self) -> float | None:
-        return sum(self.time[part] for part in PARTS) if self.time else None
+        return iteration_s(self.time) if self.time else None
+
+
+def iteration_s(time: Row) -> float:
+    """Seconds of an iteration from its parts, less what went on beside them."""
+    return sum(time[part] for part in PARTS) - time.get("hidden_s", 0.0)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _cell(value: Any) -> str:
 
 def _columns(summary: dict[str, Any]) -> dict[str, str]:
     parts = {part: summary[f"{part}_s"] for part in ("compute", "compress", "communicate")}
-    total = None if None in parts.values() else sum(parts.values())
+    total = None if None in parts.values() else sum(parts.values()) - (summary["hidden_s"] or 0.0)
     accuracy = summary["test_accuracy"]
     return {
         "accuracy": "-" if accuracy is None else f"{100 * accuracy:.2f} %",

@@ -35,6 +35,7 @@ class Step:
     compute_s: float
     compress_s: float
     communicate_s: float
+    hidden_s: float = 0.0  # of the last two, what went on beside the rest: the step took their sum less this
     selected: int | None = None  # entries of this rank's selection: not always k if the selector is approximate
     skipped: bool = False
 
@@ -50,6 +51,8 @@ class Worker:
         )
         self.replica = Replica(model.to(rank.device), config.momentum, config.weight_decay)
         self.algorithm = algorithms.load(config.algo, self.replica.gradient.numel(), rank.device)
+        if hasattr(self.algorithm, "begin"):
+            self.algorithm.begin(self.replica.parameters.data)
         self.autocast = config.precision == "bfloat16"
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -78,7 +81,7 @@ class Worker:
 def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
     """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum, weights mixed if it does."""
     collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
-    collective.traffic, waited = Traffic(), collective.seconds
+    collective.traffic, waited, hidden = Traffic(), collective.seconds, collective.hidden_s
     began = _clock()
     loss = worker.backward(batches)
     skip = not all_finite(worker, step, replica.gradient)
@@ -95,11 +98,11 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     if algorithms.mixes(algorithm):
         algorithm.mix(replica.parameters.data, collective)
     done = _clock()
-    communicate = collective.seconds - waited
+    communicate, hidden = collective.seconds - waited, collective.hidden_s - hidden
     compute = (computed - began) + (applied - aggregated)
-    compress = (aggregated - computed) + (done - applied) - communicate
+    compress = (aggregated - computed) + (done - applied) - (communicate - hidden)
     selected = algorithm.memory.selected if hasattr(algorithm, "memory") else None
-    return Step(loss, collective.traffic, compute, compress, communicate, selected)
+    return Step(loss, collective.traffic, compute, compress, communicate, hidden, selected)
 
 
 def all_finite(worker: Worker, step: int, gradient: Tensor) -> bool:

@@ -124,7 +124,7 @@ class Training:
             "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
             "rounds": sum(r.repeat for r in traffic.rounds),
             "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
-            "communicate_s": done.communicate_s if alone else None, **({"skipped": True} if done.skipped else {}),
+            "communicate_s": done.communicate_s if alone else None, "hidden_s": done.hidden_s if alone else None, **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
         })  # fmt: skip
         if time.monotonic() - self.told > STATUS_S:
@@ -167,7 +167,7 @@ class Training:
         if found is not None:
             wire = self.config.network
             communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte) / found.period
-            self.log_time("modelled", found.compute_s, found.compress_s, communicate)
+            self.log_time("modelled", found.compute_s, found.compress_s, communicate, found.hidden_s(communicate))
         if self.config.cluster.name == "lab":
             self.rehearse(found)
 
@@ -178,7 +178,7 @@ class Training:
         taken = rehearsal.time_together(play, self.rank.control, REHEARSALS)
         if found is not None:
             communicate = statistics.median(taken[1:]) / found.period
-            self.log_time("measured", found.compute_s, found.compress_s, communicate)
+            self.log_time("measured", found.compute_s, found.compress_s, communicate, found.hidden_s(communicate))
 
     def report_measured(self) -> None:
         """The median step of a rank that has its machine to itself; the first steps only warm up.
@@ -187,16 +187,19 @@ class Training:
         """
         spans = [span for span in self.spans[2:] if not span.skipped]
         if self.rank.alone and self.rank.size > 1 and spans:
-            parts = ("compute_s", "compress_s", "communicate_s")
+            parts = ("compute_s", "compress_s", "communicate_s", "hidden_s")
             middle = statistics.median if algorithms.period(self.worker.algorithm) == 1 else statistics.fmean
             self.log_time("measured", *(middle(getattr(span, part) for span in spans) for part in parts))
 
-    def log_time(self, source: str, compute_s: float, compress_s: float, communicate_s: float) -> None:
+    def log_time(
+        self, source: str, compute_s: float, compress_s: float, communicate_s: float, hidden_s: float
+    ) -> None:
+        """An iteration takes the sum of the first three, less `hidden_s`: what went on beside the rest of it."""
         if self.folder is not None:
             self.folder.log({
                 "kind": "iteration_time", "source": source, "network": self.config.network.name,
                 "nodes": self.rank.size, "compute_s": compute_s, "compress_s": compress_s,
-                "communicate_s": communicate_s,
+                "communicate_s": communicate_s, "hidden_s": hidden_s,
             })  # fmt: skip
 
     def restore(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
@@ -18,8 +19,15 @@ class GroupTransport:
     Gloo moves CPU memory: a CUDA tensor goes through pinned CPU buffers. NCCL needs a GPU for every rank.
     """
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device | None = None):
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        device: torch.device | None = None,
+        again: Callable[[int], GroupTransport] | None = None,
+    ):
+        """`again(number)` joins the same ranks in one more group."""
         self.group, self.rank, self.size = group, group.rank(), group.size()
+        self.again, self.asides = again, list[GroupTransport]()
         self.device = device or torch.device("cpu")  # where the wire's buffers live
 
     def send(self, x: Tensor, peer: int) -> None:
@@ -48,8 +56,16 @@ class GroupTransport:
         self.group.allreduce([buffer]).wait()
         self._unwire(buffer, x)
 
+    def aside(self) -> GroupTransport:
+        if self.again is None:
+            raise RuntimeError("this group cannot be joined once more")
+        self.asides.append(self.again(len(self.asides)))
+        return self.asides[-1]
+
     def close(self) -> None:
         """Drop the connections: ranks still waiting for this one fail at once instead of at their timeout."""
+        for other in self.asides:
+            other.close()
         self.group.abort()
         del self.group  # gloo closes its sockets only with the group itself
 
@@ -70,7 +86,11 @@ class GroupTransport:
 def gloo(store: dist.Store, rank: int, size: int, timeout_s: float) -> GroupTransport:
     """Join `size` ranks over gloo. Every rank calls this with the same `store`; none may be missing."""
     group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
-    return GroupTransport(cast(dist.ProcessGroup, group))
+
+    def again(number: int) -> GroupTransport:
+        return gloo(dist.PrefixStore(f"aside-{number}", store), rank, size, timeout_s)
+
+    return GroupTransport(cast(dist.ProcessGroup, group), again=again)
 
 
 def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torch.device) -> GroupTransport:
@@ -79,7 +99,11 @@ def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torc
     options._timeout = timedelta(seconds=timeout_s)
     torch.cuda.set_device(device)
     group = dist.ProcessGroupNCCL(store, rank, size, options)
-    return GroupTransport(cast(dist.ProcessGroup, group), device)
+
+    def again(number: int) -> GroupTransport:
+        return nccl(dist.PrefixStore(f"aside-{number}", store), rank, size, timeout_s, device)
+
+    return GroupTransport(cast(dist.ProcessGroup, group), device, again)
 
 
 class MemoryTransport:
@@ -87,6 +111,7 @@ class MemoryTransport:
 
     def __init__(self, rank: int, wires: Wires):
         self.rank, self.size, self.wires = rank, wires.size, wires
+        self.asides = 0
 
     def send(self, x: Tensor, peer: int) -> None:
         self.wires.box(self.rank, peer).put(x.clone())
@@ -109,6 +134,10 @@ class MemoryTransport:
         for peer in range(1, self.size):
             self.send(x, peer)
 
+    def aside(self) -> MemoryTransport:
+        self.asides += 1
+        return MemoryTransport(self.rank, self.wires.aside(self.asides))
+
     def close(self) -> None:
         self.wires.closed.set()
 
@@ -119,7 +148,12 @@ class Wires:
     def __init__(self, size: int, timeout_s: float = 60.0):
         self.size, self.timeout_s, self.closed = size, timeout_s, threading.Event()
         self._boxes: dict[tuple[int, int], queue.SimpleQueue[Tensor]] = {}
+        self._asides: dict[int, Wires] = {}
         self._lock = threading.Lock()
+
+    def aside(self, number: int) -> Wires:
+        with self._lock:
+            return self._asides.setdefault(number, Wires(self.size, self.timeout_s))
 
     def box(self, source: int, to: int) -> queue.SimpleQueue[Tensor]:
         with self._lock:

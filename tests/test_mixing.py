@@ -75,12 +75,14 @@ def config(folder, *overrides: str) -> Config:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_evaluates_the_average_and_says_how_far_the_ranks_are_from_it(name, tmp_path):
-    run = config(tmp_path, f"algo={name}", "nodes=2", "steps=3", "compare_every=1")
+    run = config(tmp_path, f"algo={name}", "nodes=4", "steps=3", "compare_every=1")
     assert training.run(run)["state"] == "done"
     (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "eval"]
     _, folder = checkpoint.latest(run.folder / "checkpoints")
-    own = [checkpoint.load(folder, f"rank-0000{r}.pt", torch.device("cpu"))["replica"]["parameters"] for r in (0, 1)]
-    assert line["consensus_distance"] == pytest.approx((own[0] - own[1]).norm().item() / 2, rel=1e-4)
+    files = [checkpoint.load(folder, f"rank-0000{rank}.pt", torch.device("cpu")) for rank in range(4)]
+    own = torch.stack([file["replica"]["parameters"] for file in files])
+    expected = (own - own.mean(0)).square().sum(1).mean().sqrt().item()
+    assert line["consensus_distance"] == pytest.approx(expected, rel=1e-4)
     assert line["consensus_distance"] > 0
 
 
@@ -121,3 +123,57 @@ def test_a_replica_of_its_own_is_restored():
     mine.apply(torch.ones(8), 0.1)
     other.load_state_dict(mine.state_dict())
     assert torch.equal(mine.parameters, other.parameters) and torch.equal(mine.velocity, other.velocity)
+
+
+@pytest.mark.parametrize("topology", ["all", "ring", "shift_one", "random_pairs"])
+def test_mixing_with_peers_keeps_the_mean_of_all_ranks(topology):
+    """Against the same weights never mixed: SGD on quadratics is linear, so the means move alike."""
+    mixed = torch.stack(train("decentralized", 4, 10, f"algo.topology={topology}")).double().mean(0)
+    goals = torch.randn(4, M, generator=torch.Generator().manual_seed(1)).double()
+    expected = goals.mean(0) * (1 - 0.9 ** torch.arange(1, 11)[:, None])
+    assert torch.allclose(mixed, expected, atol=1e-5)
+
+
+def test_odd_ranks_cannot_be_paired():
+    with pytest.raises(ConfigError, match="must be even"):
+        train("decentralized", 3, 1, "algo.topology=shift_one")
+
+
+def test_neighbours_know_each_others_quantised_weights_to_the_bit():
+    algo = choice("low_precision_decentralized")
+
+    def body(collective):
+        algorithm, weights = algorithms.load(algo, M), torch.zeros(M)
+        for step in range(5):
+            weights += torch.randn(M, generator=torch.Generator().manual_seed(10 * step + collective.rank))
+            algorithm.mix(weights, collective)
+        return weights, algorithm.known
+
+    ranks = on_ranks(4, body)
+    for rank, (weights, known) in enumerate(ranks):
+        assert torch.equal(known[0], weights)
+        assert torch.equal(known[1], ranks[rank - 1][0]) or torch.equal(known[1], ranks[(rank + 1) % 4][0])
+        assert {tuple(row[:3].tolist()) for row in known[1:]} == {
+            tuple(ranks[(rank + side) % 4][0][:3].tolist()) for side in (-1, 1)
+        }
+
+
+def test_a_background_average_is_applied_as_late_as_was_said():
+    ranks = torch.stack(train("async_average", 2, 4, "algo.period=4", "algo.delay=2"))
+    goals = torch.randn(2, M, generator=torch.Generator().manual_seed(1))
+    alone = goals[:, None] * (1 - 0.9 ** torch.arange(1, 5)[:, None])
+    correction = alone[:, 1].mean(0) - alone[:, 1]
+    assert torch.allclose(ranks[:, :3], alone[:, :3], atol=1e-6)
+    assert torch.allclose(ranks[:, 3], alone[:, 3] + correction, atol=1e-6)
+
+
+def test_a_background_average_is_counted_and_hidden(tmp_path):
+    run = config(tmp_path, "algo=async_average", "nodes=2", "steps=4")
+    training.run(run)
+    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    sent = [line["bytes_sent"] for line in lines]
+    assert sent[:3] == [0, 0, 0] and sent[3] > 0
+    (rounds, *_) = rehearsal.schedule(run.algo, 2, 1000, 1)
+    assert [done.sent * done.repeat for done in rounds] == [4000]
+    (time,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    assert 0 < time["hidden_s"] <= time["communicate_s"]

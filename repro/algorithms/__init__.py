@@ -37,7 +37,8 @@ class Mixing(Algorithm, Protocol):
     """An algorithm that mixes weights too: its ranks hold different ones.
 
     Its `step` gives each rank an update of its own, as a rule the rank's gradient. That it has `mix` is what tells
-    the trainer not to compare the ranks' parameters, to save each rank's own, and to evaluate their average.
+    the trainer not to compare the ranks' parameters, to save each rank's own, and to evaluate their average. Where
+    it has `begin`, that is called before the first step with the parameters that all ranks begin with.
     """
 
     def mix(self, parameters: Tensor, collective: Collective) -> None:

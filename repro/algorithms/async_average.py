@@ -1,0 +1,60 @@
+"""Model averaging in the background (BAGUA's async algorithm, arXiv:2107.01499, section 4), made repeatable.
+
+BAGUA averages whenever its thread comes round, so that no two runs are alike. Here a snapshot of the weights is taken
+`delay` steps before every `period`-th, averaged by a thread of its own while training goes on, and the correction,
+average - snapshot, is added after every `period`-th step, whether the network was quick or slow.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.collective import Collective
+
+
+class Algorithm:
+    """Momentum stays each rank's own and is not averaged."""
+
+    density = 1.0
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu", period: int = 4, delay: int = 2):
+        if not 1 <= delay < period:
+            raise ValueError(f"algo.delay={delay}: must be at least 1 and below algo.period={period}")
+        self.period, self.delay, self.steps = period, delay, 0
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="average")
+        self.correction: Future[Tensor] | None = None
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        return gradient
+
+    def mix(self, parameters: Tensor, collective: Collective) -> None:
+        if collective.size == 1:
+            return
+        self.steps += 1
+        if self.steps % self.period == self.period - self.delay:
+            self.correction = self.thread.submit(_correction, parameters.clone(), collective.aside())
+        elif self.steps % self.period == 0 and self.correction is not None:
+            began = time.perf_counter()
+            parameters += self.correction.result()
+            self.correction = None
+            collective.join(collective.aside(), time.perf_counter() - began)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Waits for the average that is under way, if one is."""
+        correction = None if self.correction is None else self.correction.result()
+        return {"steps": self.steps, "correction": correction}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self.correction = state["steps"], None
+        if state["correction"] is not None:
+            self.correction = Future()
+            self.correction.set_result(state["correction"])
+
+
+def _correction(snapshot: Tensor, aside: Collective) -> Tensor:
+    return aside.all_reduce(snapshot.clone()).div_(aside.size).sub_(snapshot)

@@ -1,0 +1,35 @@
+"""D-PSGD (Lian et al., NeurIPS 2017): no sum over all, each rank averages its weights with its peers of the step.
+
+Its Alg. 1 mixes the weights before the gradient is subtracted, here it is after: the order in which every algorithm
+that mixes is called. BAGUA's D_FP_S (arXiv:2107.01499, section 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.collective import Collective
+from repro.primitives import Topology, mix_with_peers
+
+
+class Algorithm:
+    density = 1.0
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu", topology: Topology = "ring"):
+        self.topology, self.steps = topology, 0
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        return gradient
+
+    def mix(self, parameters: Tensor, collective: Collective) -> None:
+        parameters.copy_(mix_with_peers(parameters, collective, self.topology, self.steps))
+        self.steps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]

@@ -1,0 +1,52 @@
+"""DCD-PSGD (Tang et al., NeurIPS 2018, Alg. 1): neighbours on a ring exchange the quantised change of their weights.
+
+As BAGUA has it (D_LP_S with 8-bit min-max quantisation, arXiv:2107.01499, section 4).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.collective import Collective
+from repro.primitives import exchange_with_peers
+from repro.quantize import MinMax
+
+
+class Algorithm:
+    """A rank's weights are always a sum of what it has sent, so that its neighbours know them to the bit.
+
+    `known` [3, m]: its own weights after the last step, then those of its two neighbours.
+    """
+
+    density = 1.0
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu", bucket: int = 512):
+        if bucket < 1:
+            raise ValueError(f"algo.bucket={bucket}: must be at least 1")
+        self.codec = MinMax(bucket)
+        self.known = torch.zeros(3, parameters, device=device)
+
+    def begin(self, parameters: Tensor) -> None:
+        self.known[:] = parameters
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        return gradient
+
+    def mix(self, parameters: Tensor, collective: Collective) -> None:
+        if collective.size == 1:
+            return
+        own = self.known[: min(collective.size, 3)]  # two ranks have one neighbour each
+        change = parameters - own[0] + (own.mean(0) - own[0])  # its SGD step, and its way to the neighbours' mean
+        wire = self.codec.encode(change[None])[0]
+        wires = torch.stack([wire, *exchange_with_peers(wire, collective, "ring", 0, 0)])
+        own += self.codec.decode(wires, change.numel())
+        parameters.copy_(own[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"known": self.known}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.known.copy_(state["known"])
