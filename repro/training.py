@@ -124,7 +124,8 @@ class Training:
             "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
             "rounds": sum(r.repeat for r in traffic.rounds),
             "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
-            "communicate_s": done.communicate_s if alone else None, "hidden_s": done.hidden_s if alone else None, **({"skipped": True} if done.skipped else {}),
+            "communicate_s": done.communicate_s if alone else None, "hidden_s": done.hidden_s if alone else None,
+            **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
         })  # fmt: skip
         if time.monotonic() - self.told > STATUS_S:
