@@ -176,8 +176,8 @@ def add(a_index, a_value, b_index, b_value, index, value):
         index[n] = b_index[j] + (ahead & a_first)
         bits[n] = a_bits[i] & ~np.int32(b_first)
         more_bits[n] = b_bits[j] & ~np.int32(a_first)
-        i += 1 + b_first
-        j += 1 + a_first
+        i += 1 + int(b_first)
+        j += 1 + int(a_first)
         n += 1
     for rest_index, rest_bits, begin in ((a_index, a_bits, i), (b_index, b_bits, j)):
         for at in range(begin, rest_index.size):
