@@ -103,8 +103,8 @@ def test_curves_keep_the_epochs_that_all_seeds_have() -> None:
 
 def test_the_readme_section_is_generated(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
-    file.write_text(f"# A\n{readme.BEGIN}\nold\n{readme.END}\nend\n")
-    assert not readme.update(file, write=False) and "old" in file.read_text()
+    file.write_text(f"# A\n{readme.BEGIN}\nstale text\n{readme.END}\nend\n")
+    assert not readme.update(file, write=False) and "stale text" in file.read_text()
     assert not readme.update(file, write=True) and "stale text" not in file.read_text()
     assert readme.update(file, write=False) and file.read_text().endswith(f"{readme.END}\nend\n")
     with pytest.raises(ConfigError, match="has no"):
