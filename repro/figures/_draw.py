@@ -133,7 +133,7 @@ def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
 def note(figure: Figure, *lines: str) -> None:
     """Small lines under the panels: what was run, how often, on which data, and what was not."""
     size, leading = 6.5, 7.9
-    columns = int(figure.get_figwidth() * 72 / (size * 0.43))
+    columns = int(figure.get_figwidth() * 72 / (size * 0.47))
     wrapped = [part for text in lines if text for part in textwrap.wrap(text, columns)]
     if not wrapped:
         return
