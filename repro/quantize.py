@@ -1,8 +1,8 @@
 """Codecs: rows of floats to rows of bytes that travel, and back. What a codec loses, error feedback can keep.
 
 Every row [n] becomes a row [codec.nbytes(n)] of uint8, a header for each bucket of entries and then the levels. A
-bucket of zeros comes back as zeros; a bucket that holds an inf or a nan comes back with non-finite entries, so a
-diverging run is seen to diverge.
+bucket of zeros comes back as zeros, and magnitudes under 1.2e-38 (float32's smallest normal number) may too; a
+bucket that holds an inf or a nan comes back with non-finite entries, so a diverging run is seen to diverge.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class QSGD:
 
     def encode(self, x: Tensor) -> Tensor:
         x, most = _buckets(x, self.bucket), 2 ** (self.bits - 1) - 1
-        norm = x.abs().amax(2, keepdim=True) if self.norm == "max" else torch.linalg.vector_norm(x, dim=2, keepdim=True)
+        norm = largest = x.abs().amax(2, keepdim=True)
+        if self.norm == "l2":  # of x / largest, as the squares of small entries would vanish
+            norm = largest * torch.linalg.vector_norm(x / largest.clamp(min=TINY), dim=2, keepdim=True)
         scaled = x / norm.clamp(min=TINY) * most
         noise = torch.rand(x.shape, generator=self.generator, device=self.generator.device).to(x.device)
         levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most

@@ -7,9 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from PIL import Image
 
 torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
+
+# The same examples at every run, so that a failure is always somebody's change. `REPRO_EXPLORE=1` draws new ones.
+settings.register_profile("repeatable", derandomize=True)
+if not os.environ.get("REPRO_EXPLORE"):
+    settings.load_profile("repeatable")
 
 
 FIRST = ("test_slurm", "test_lab", "test_training")  # the long ones, so that nothing waits for them at the end

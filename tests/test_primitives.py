@@ -19,7 +19,7 @@ from repro.primitives import (
     peers,
     scatter_reduce,
 )
-from repro.quantize import QSGD, Codec, Half, MinMax, Sign
+from repro.quantize import QSGD, TINY, Codec, Half, MinMax, Sign
 from repro.schema import ConfigError
 
 SIZES = [1, 2, 3, 5, 8]
@@ -49,9 +49,10 @@ def bound(codec: Codec, x: torch.Tensor) -> torch.Tensor:
     """How far an entry of one row may be off, as the codec's docstring says it."""
     largest = x.abs().max()
     if isinstance(codec, MinMax):
-        return (x.max().clamp(min=0) - x.min().clamp(max=0)) / 255 * 1.01
+        return (x.max().clamp(min=0) - x.min().clamp(max=0)) / 255 * 1.01 + TINY
     if isinstance(codec, QSGD):
-        return (largest if codec.norm == "max" else x.norm()) / (2 ** (codec.bits - 1) - 1) * 1.01
+        norm = largest if codec.norm == "max" else x.double().norm().float()
+        return norm / (2 ** (codec.bits - 1) - 1) * 1.01 + TINY
     return largest * (2**-11 if isinstance(codec, Half) else 1) + 1e-7
 
 
