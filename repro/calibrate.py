@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -94,34 +94,55 @@ class Calibration:
     schedule: list[list[Round]]  # one list a rank: what a period of steps puts on the wire
     period: int  # steps; the seconds above are means over them
     delay: int  # steps that messages sent in the background have until they are waited for
-
-    def hidden_s(self, communicate_s: float) -> float:
-        """How much of a step's mean `communicate_s` goes on beside later steps."""
-        return min(communicate_s, self.delay * (self.compute_s + self.compress_s) / self.period)
+    cuts: list[list[int]]  # of an algorithm with buckets: how many rounds each rank has done at the end of each
+    ready: list[float]  # seconds from the start of a step until the gradient of each layer is there
 
 
 def calibrate(
-    compute: Callable[[], Tensor], algorithm: Algorithm, transport: Transport, control: Collective
+    compute: Callable[[], Tensor],
+    layers: Sequence[Tensor],
+    algorithm: Algorithm,
+    transport: Transport,
+    control: Collective,
 ) -> Calibration | None:
     """Collective: all ranks call it; rank 0 gets the result, the others None.
 
-    `compute` does one forward, backward and optimizer step and returns the gradient; it and `algorithm` are copies
-    made for this purpose.
+    `compute` does one forward, backward and optimizer step on `layers` and returns the gradient; it and `algorithm`
+    are copies made for this purpose.
     """
     gradient = compute()
     recorder = Recorder(transport)
     recorded = Collective(recorder)
     for _ in range(period(algorithm)):
         one_step(algorithm, gradient.clone(), recorded)
-    schedule = control.gather_objects(recorded.traffic.rounds)
+    seen = control.gather_objects((recorded.traffic.rounds, getattr(algorithm, "cuts", [])))
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
         compute_s = _median(lambda: _seconds(compute))
         compress_s = _median(lambda: _compress_seconds(algorithm, gradient, recorder))
-        result = Calibration(compute_s, compress_s, schedule, period(algorithm), getattr(algorithm, "delay", 0))
+        schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
+        delay, ready = getattr(algorithm, "delay", 0), moments(compute, layers)
+        result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
     control.barrier()
     return result
+
+
+def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[float]:
+    """Seconds from the start of `compute` until the gradient of each of `layers` is complete."""
+    seen = [0.0] * len(layers)
+
+    def note(number: int, layer: Tensor) -> None:
+        seen[number] = clock() - start
+
+    hooks = [
+        layer.register_post_accumulate_grad_hook(functools.partial(note, number)) for number, layer in enumerate(layers)
+    ]
+    start = clock()
+    compute()
+    for hook in hooks:
+        hook.remove()
+    return seen
 
 
 def _compress_seconds(algorithm: Algorithm, gradient: Tensor, recorder: Recorder) -> float:

@@ -37,6 +37,7 @@ class Rank:
     device: torch.device
     alone: bool  # it has its machine (or its GPU) to itself, so that its clock is a node's clock
     store: dist.Store  # not for gradients: who is where, and what failed
+    machines: list[str] = field(default_factory=list)  # of every rank
     interrupt: Interrupt = field(default_factory=Interrupt)  # set: save and stop at the next agreement
 
     def cause(self, error: CollectiveError) -> RunError:
@@ -100,7 +101,7 @@ def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: 
     else:
         wire = transport.gloo(store, place.rank, place.size, config.timeout_s)
     control = Collective(wire)
-    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt)
+    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt=interrupt)
     try:
         with watchdog.watched(store, place.rank, rank.position):
             return _run_rank(config, rank, main, data)
@@ -110,8 +111,10 @@ def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: 
 
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
     try:
-        machines = rank.control.gather_objects(socket.gethostname())
-        rank.alone = rank.alone or len(set(machines)) == rank.size
+        rank.machines = rank.control.gather_objects(socket.gethostname())
+        rank.alone = rank.alone or len(set(rank.machines)) == rank.size
+        if config.machines is not None:
+            rank.machines = made_up(config.machines, rank.size)
         result = main(config, rank, data)
         rank.control.barrier()  # nobody hangs up while another still listens
         return result
@@ -122,6 +125,11 @@ def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
         reason = str(error) if known else _unexpected(config, rank.rank, error)
         rank.store.compare_set(watchdog.CAUSE, "", reason)
         raise error if known else RunError(reason) from error
+
+
+def made_up(machines: int, size: int) -> list[str]:
+    """Neighbouring ranks on one machine, as many on each as on the next or one more."""
+    return [f"machine-{number * machines // size}" for number in range(size)]
 
 
 def _unexpected(config: Config, rank: int, error: BaseException) -> str:

@@ -125,6 +125,12 @@ class Config(Checked):
     batch_per_node: int = key(low=1)
     accumulate: int = key(default=1, low=1)
 
+    bucket_mb: float | None = key(default=None, above=0)
+    overlap: Literal["off", "on"] = key(default="off")
+    scope: Literal["global", "bucket"] = key(default="global")
+    hierarchical: bool = key(default=False)
+    machines: int | None = key(default=None, low=1)
+
     lr: float = key(low=0)
     lr_warmup_epochs: float = key(low=0)
     lr_drops: list[float] = key(above=0)

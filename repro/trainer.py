@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro import algorithms, models
+from repro import algorithms, buckets, models
 from repro.calibrate import synchronize
 from repro.collective import Collective
 from repro.config import Config, RunError
 from repro.network import Traffic
 from repro.replica import Replica
 from repro.rng import derive
+from repro.schedule import entries
 
 if TYPE_CHECKING:
     from repro.data import Dataset
@@ -41,18 +43,32 @@ class Step:
 
 
 class Worker:
-    """All that one rank trains with."""
+    """All that one rank trains with; `alone`: to be timed without the others, so nothing is sent inside backward."""
 
-    def __init__(self, config: Config, rank: Rank, data: Dataset):
+    def __init__(self, config: Config, rank: Rank, data: Dataset, alone: bool = False):
         self.config, self.rank, self.data = config, rank, data
         self.generator = torch.Generator(rank.device).manual_seed(derive(config.seed, rank.rank, "dropout"))
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, self.generator, **config.model.options
         )
         self.replica = Replica(model.to(rank.device), config.momentum, config.weight_decay)
-        self.algorithm = algorithms.load(config.algo, self.replica.gradient.numel(), rank.device)
+        layers = list(model.parameters())
+        sizes = [layer.numel() for layer in layers]
+        self.algorithm = buckets.load(config, sizes, rank.device, rank.machines, rank.rank)
+        self.overlap: buckets.Overlap | None = None
+        if isinstance(self.algorithm, buckets.Buckets) and config.overlap == "on" and not alone:
+            self.overlap = buckets.Overlap(
+                self.algorithm, layers, self.replica.gradient, rank.collective, self.stop_unless_finite
+            )
+        self.forward = self.replica.model
+        if hasattr(self.algorithm, "wrap"):
+            if alone:
+                self.algorithm = buckets.like_ddp(self.algorithm, sizes)
+            else:
+                self.forward = self.algorithm.wrap(self.replica.model, rank.collective)
         if hasattr(self.algorithm, "begin"):
             self.algorithm.begin(self.replica.parameters.data)
+        self.step = 0
         self.autocast = config.precision == "bfloat16"
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -65,31 +81,48 @@ class Worker:
 
     def logits(self, images: Tensor) -> Tensor:
         with torch.autocast(self.rank.device.type, torch.bfloat16, enabled=self.autocast):
-            return self.replica.model(images).float()
+            return self.forward(images).float()
 
     def backward(self, batches: list[Batch]) -> float:
         """Leave the mean gradient of the micro-batches in `replica.gradient`; return their mean loss."""
         self.replica.gradient.zero_()
         total = torch.zeros((), device=self.rank.device)
-        for images, labels in batches:
-            loss = F.cross_entropy(self.logits(images), labels) / len(batches)
-            loss.backward()
+        for number, (images, labels) in enumerate(batches, 1):
+            last = number == len(batches)
+            if last and self.overlap is not None:
+                self.overlap.arm()
+            with nullcontext() if last or self.forward is self.replica.model else self.forward.no_sync():
+                loss = F.cross_entropy(self.logits(images), labels) / len(batches)
+                loss.backward()
             total += loss.detach()
         return total.item()
+
+    def entries(self, density: float) -> int:
+        """k: of the whole gradient, or of all its buckets together."""
+        whole = [slice(0, self.replica.gradient.numel())]
+        return sum(entries(density, span.stop - span.start) for span in getattr(self.algorithm, "spans", whole))
+
+    def stop_unless_finite(self, gradient: Tensor) -> None:
+        """Raises RunError."""
+        if not (bool(torch.isfinite(gradient.sum())) or bool(torch.isfinite(gradient).all())):
+            raise RunError(
+                f"step {self.step}: the gradient of rank {self.rank.rank} is not finite. Lower lr, or type "
+                "on_nonfinite=skip to leave such steps out"
+            )
 
 
 def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
     """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum, weights mixed if it does."""
     collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
     collective.traffic, waited, hidden = Traffic(), collective.seconds, collective.hidden_s
+    algorithm.density, worker.step = density, step  # before backward, beside which buckets may be sent
     began = _clock()
     loss = worker.backward(batches)
-    skip = not all_finite(worker, step, replica.gradient)
+    skip = not all_finite(worker)
     computed = _clock()
     if skip:
         return Step(loss, collective.traffic, computed - began, 0.0, 0.0, skipped=True)
 
-    algorithm.density = density
     update = algorithm.step(replica.gradient, collective)
     aggregated = _clock()
 
@@ -101,20 +134,17 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     communicate, hidden = collective.seconds - waited, collective.hidden_s - hidden
     compute = (computed - began) + (applied - aggregated)
     compress = (aggregated - computed) + (done - applied) - (communicate - hidden)
-    selected = algorithm.memory.selected if hasattr(algorithm, "memory") else None
+    parts = getattr(algorithm, "parts", [algorithm])
+    selected = sum(part.memory.selected for part in parts) if hasattr(parts[0], "memory") else None
     return Step(loss, collective.traffic, compute, compress, communicate, hidden, selected)
 
 
-def all_finite(worker: Worker, step: int, gradient: Tensor) -> bool:
+def all_finite(worker: Worker) -> bool:
     """Whether every rank's gradient is finite; with on_nonfinite=stop, a rank whose own is not raises RunError."""
-    finite = bool(torch.isfinite(gradient.sum())) or bool(torch.isfinite(gradient).all())
     if worker.config.on_nonfinite == "skip":
-        return not any_rank(worker.rank.control, not finite)
-    if not finite:
-        raise RunError(
-            f"step {step}: the gradient of rank {worker.rank.rank} is not finite. Lower lr, or type "
-            "on_nonfinite=skip to leave such steps out"
-        )
+        return not any_rank(worker.rank.control, not torch.isfinite(worker.replica.gradient).all().item())
+    if worker.overlap is None:  # else each bucket was looked at before it was sent
+        worker.stop_unless_finite(worker.replica.gradient)
     return True
 
 

@@ -8,13 +8,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from repro import algorithms, checkpoint, network, ranks, record, rehearsal, schedule
-from repro.calibrate import Calibration, calibrate
+from repro import algorithms, checkpoint, iteration, ranks, record, schedule
 from repro.collective import CollectiveError
 from repro.config import Config, ConfigError, RunError
 from repro.evaluation import evaluate
+from repro.hierarchical import inside
 from repro.probe import Probe
 from repro.trainer import Batch, Step, Worker, any_rank, train_step
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from repro.preempt import Interrupt
     from repro.ranks import Rank
 
-REHEARSALS = 6  # the first only warms up
 AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
 STATUS_S = 2.0  # seconds between two updates of status.json
 
@@ -84,6 +82,8 @@ class Training:
                     f"probe_steps={self.config.probe_steps}: what is selected and kept can be recorded of algorithms "
                     f"that send gradients; algo={self.config.algo.name} mixes weights. Leave probe_steps out"
                 )
+            if not isinstance(self.worker.algorithm, algorithms.of(self.config.algo)):
+                raise ConfigError("probe_steps looks at whole gradients: leave bucket_mb and hierarchical out")
             steps, file = self.config.probe_steps, self.config.folder / "recorded.json"
             self.worker.algorithm = Probe(self.worker.algorithm, self.rank.control, steps, file, step)
         self.began = time.perf_counter()
@@ -119,7 +119,7 @@ class Training:
             self.spans.append(done)
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
-            "density": density, "k": schedule.entries(density, self.worker.replica.gradient.numel()),
+            "density": density, "k": self.worker.entries(density),
             "selected": done.selected,
             "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
             "rounds": sum(r.repeat for r in traffic.rounds),
@@ -127,6 +127,7 @@ class Training:
             "communicate_s": done.communicate_s if alone else None, "hidden_s": done.hidden_s if alone else None,
             **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
+            **({"bytes_inside": inside(self.rank.machines, 0, traffic.rounds)} if self.config.hierarchical else {}),
         })  # fmt: skip
         if time.monotonic() - self.told > STATUS_S:
             self.tell("running", step + 1)
@@ -154,32 +155,9 @@ class Training:
         self.began = time.perf_counter()
 
     def calibrate(self) -> None:
-        """Seconds of a step on a node that has its machine to itself, communication modelled from counted traffic."""
-        probe = Worker(self.config, self.rank, self.data)  # a copy: the run's own state stays untouched
-        probe.algorithm.density = self.config.density
-        batches = list(islice(probe.batches(0), self.config.accumulate))
-
-        def compute() -> Tensor:
-            probe.backward(batches)
-            probe.replica.apply(probe.replica.gradient, lr=0.0)
-            return probe.replica.gradient
-
-        found = calibrate(compute, probe.algorithm, self.rank.collective.transport, self.rank.control)
-        if found is not None:
-            wire = self.config.network
-            communicate = network.seconds(found.schedule, wire.alpha_s, wire.beta_s_per_byte) / found.period
-            self.log_time("modelled", found.compute_s, found.compress_s, communicate, found.hidden_s(communicate))
-        if self.config.cluster.name == "lab":
-            self.rehearse(found)
-
-    def rehearse(self, found: Calibration | None) -> None:
-        """In the lab: the step's own messages once more, from a common start to the last rank, on its real links."""
-        schedule = self.rank.control.gather_objects(found and found.schedule)[0]
-        play = rehearsal.play(schedule[self.rank.rank], self.rank.collective.transport)
-        taken = rehearsal.time_together(play, self.rank.control, REHEARSALS)
-        if found is not None:
-            communicate = statistics.median(taken[1:]) / found.period
-            self.log_time("measured", found.compute_s, found.compress_s, communicate, found.hidden_s(communicate))
+        for line in iteration.before_a_run(self.config, self.rank, self.data):
+            if self.folder is not None:
+                self.folder.log(line)
 
     def report_measured(self) -> None:
         """The median step of a rank that has its machine to itself; the first steps only warm up.
@@ -190,18 +168,9 @@ class Training:
         if self.rank.alone and self.rank.size > 1 and spans:
             parts = ("compute_s", "compress_s", "communicate_s", "hidden_s")
             middle = statistics.median if algorithms.period(self.worker.algorithm) == 1 else statistics.fmean
-            self.log_time("measured", *(middle(getattr(span, part) for span in spans) for part in parts))
-
-    def log_time(
-        self, source: str, compute_s: float, compress_s: float, communicate_s: float, hidden_s: float
-    ) -> None:
-        """An iteration takes the sum of the first three, less `hidden_s`: what went on beside the rest of it."""
-        if self.folder is not None:
-            self.folder.log({
-                "kind": "iteration_time", "source": source, "network": self.config.network.name,
-                "nodes": self.rank.size, "compute_s": compute_s, "compress_s": compress_s,
-                "communicate_s": communicate_s, "hidden_s": hidden_s,
-            })  # fmt: skip
+            found = (middle(getattr(span, part) for span in spans) for part in parts)
+            if self.folder is not None:
+                self.folder.log(iteration.line(self.config, "measured", *found))
 
     def restore(self) -> int:
         """Load the last good checkpoint on every rank; return its step, 0 if there is none."""

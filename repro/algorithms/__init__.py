@@ -62,11 +62,16 @@ def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> 
         algorithm.mix(update, collective)
 
 
+def of(algo: Algo) -> Any:
+    """The class that `algo` names."""
+    return importlib.import_module(f"repro.algorithms.{algo.module}").Algorithm
+
+
 def load(algo: Algo, parameters: int, device: torch.device | str = "cpu") -> Algorithm:
     """The algorithm that `algo` names, for a model of `parameters` entries. Raises ConfigError."""
-    module = importlib.import_module(f"repro.algorithms.{algo.module}")
+    make = of(algo)
     selector = {"selector": algo.selector} if algo.sparse else {}
     try:
-        return module.Algorithm(parameters, device, **selector, **algo.options)
+        return make(parameters, device, **selector, **algo.options)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"algo={algo.name}: {error}") from error

@@ -1,0 +1,227 @@
+"""Buckets and overlap: the same bits as without, whatever comes first; what they hide; levels of a cluster."""
+
+import threading
+
+import pytest
+import torch
+from parallel import on_ranks
+
+from repro import algorithms, buckets, checkpoint, record, training
+from repro.collective import Collective
+from repro.config import Config, ConfigError, RunError, compose
+from repro.hierarchical import Hierarchical, Subset, inside
+
+TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
+CPU = torch.device("cpu")
+
+
+def config(folder, *overrides: str) -> Config:
+    return compose([*TINY, f"results={folder}", *overrides])[0]
+
+
+def weights(folder) -> torch.Tensor:
+    _, target = checkpoint.latest(folder / "checkpoints")
+    return checkpoint.load(target, "shared.pt", CPU)["parameters"]
+
+
+def trained(run: Config) -> torch.Tensor:
+    assert training.run(run)["state"] == "done"
+    return weights(run.folder)
+
+
+def test_buckets_are_whole_layers_from_the_last_to_the_first():
+    quarter = buckets.MB // 4
+    sizes = [quarter // 2, quarter // 2, 3 * quarter, 10, quarter]
+    found = buckets.spans(sizes, [1.0])
+    assert [(span.start, span.stop) for span in found] == [
+        (4 * quarter + 10, 5 * quarter + 10),
+        (quarter, 4 * quarter + 10),
+        (0, quarter),
+    ]
+    assert buckets.spans(sizes, [100.0]) == [slice(0, sum(sizes))]
+    assert buckets.spans([quarter] * 3, [1.0, 2.0]) == [slice(2 * quarter, 3 * quarter), slice(0, 2 * quarter)]
+
+
+@pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])
+def test_overlap_changes_no_bit(algo, tmp_path):
+    choices = [f"algo={algo}", "steps=3", "bucket_mb=0.2", "scope=bucket", "accumulate=2"]
+    off, on = (config(tmp_path, *choices, f"overlap={overlap}") for overlap in ("off", "on"))
+    assert torch.equal(trained(off), trained(on))
+    lines = {}
+    for run in (off, on):
+        steps = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+        lines[run.overlap] = [(line["loss"], line["bytes_sent"], line["k"], line["rounds"]) for line in steps]
+    assert lines["off"] == lines["on"]
+
+
+def test_dense_in_buckets_is_dense_and_a_sparse_bucket_sends_its_own_share(tmp_path):
+    whole = trained(config(tmp_path, "algo=dense", "steps=2"))
+    parts = trained(config(tmp_path, "algo=dense", "steps=2", "bucket_mb=0.3"))
+    assert torch.allclose(whole, parts, atol=1e-6)
+    run = config(tmp_path, "algo=topk", "steps=1", "bucket_mb=0.3", "scope=bucket")
+    trained(run)
+    (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    assert line["k"] == line["selected"] == line["bytes_sent"] // 8
+
+
+def test_a_run_in_overlapping_buckets_cut_in_two_ends_with_the_same_bits(tmp_path):
+    choices = ["algo=gtopk_butterfly", "bucket_mb=0.3", "scope=bucket", "overlap=on"]
+    straight = trained(config(tmp_path / "a", *choices, "steps=4"))
+    halved = config(tmp_path / "b", *choices, "steps=4", "checkpoint_every=2")
+    trained(halved)
+    for path in (halved.folder / "checkpoints").glob("step-*4"):
+        (path / "manifest.json").unlink()
+    record.write_status(halved.folder, "running", 2, 4)
+    assert torch.equal(trained(halved), straight)
+
+
+def test_the_modelled_iteration_hides_what_backward_covers(tmp_path):
+    hidden = {}
+    for overlap in ("off", "on"):
+        run = config(tmp_path, "algo=dense", "steps=1", "bucket_mb=0.2", f"overlap={overlap}")
+        training.run(run)
+        (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+        hidden[overlap] = line["hidden_s"]
+        assert 0 <= line["hidden_s"] < line["communicate_s"]
+    assert hidden["off"] == 0 < hidden["on"]
+
+
+def test_hidden_seconds_of_buckets_on_one_wire():
+    assert buckets.hidden_s([1.0, 3.0], [0.0, 0.0], [1.0, 1.0]) == 1.0  # the first is through before the second
+    assert buckets.hidden_s([1.0, 3.0], [0.0, 0.0], [5.0, 1.0]) == 2.0  # the first is at it till 6, backward till 3
+    assert buckets.hidden_s([1.0, 3.0], [0.5, 0.5], [5.0, 1.0]) == 2.5  # compress lengthens backward
+    assert buckets.hidden_s([2.0], [0.0], [4.0]) == 0.0
+
+
+def test_a_bucket_starts_while_backward_goes_on():
+    """The last layer's bucket must be there on all ranks before the first layer's backward may end."""
+    seen = {}
+
+    class Wait(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, done):
+            ctx.done = done
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            seen[threading.current_thread().name] = ctx.done.wait(20)
+            return gradient, None
+
+    class Announce:
+        density = 1.0
+
+        def __init__(self, done):
+            self.done = done
+
+        def step(self, gradient, collective):
+            total = collective.all_reduce(gradient)
+            self.done.set()
+            return total
+
+    def body(collective: Collective):
+        done = threading.Event()
+        layers = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+        gradient = torch.zeros(6)
+        for number, layer in enumerate(layers):
+            layer.grad = gradient[3 * number : 3 * number + 3]
+        both = buckets.Buckets([slice(3, 6), slice(0, 3)], [Announce(done), Announce(done)])
+        overlap = buckets.Overlap(both, layers, gradient, collective, lambda bucket: None)
+        overlap.arm()
+        (Wait.apply(layers[0].sum(), done) + layers[1].sum() * 2).backward()
+        return both.step(gradient, collective), collective.hidden_s
+
+    for total, hidden in on_ranks(2, body):
+        assert total.tolist() == [2, 2, 2, 4, 4, 4] and hidden > 0
+    assert list(seen.values()) == [True, True]
+
+
+def test_layers_without_a_gradient_are_sent_as_zeros_and_errors_come_back():
+    dense = compose(["algo=dense"])[0].algo
+
+    def body(collective: Collective):
+        layers = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+        gradient = torch.zeros(4)
+        for number, layer in enumerate(layers):
+            layer.grad = gradient[2 * number : 2 * number + 2]
+        both = buckets.Buckets([slice(2, 4), slice(0, 2)], [algorithms.load(dense, 2) for _ in range(2)])
+        limit = [10.0]
+
+        def check(bucket):
+            if bucket.max() > limit[0]:
+                raise RunError("too large")
+
+        overlap = buckets.Overlap(both, layers, gradient, collective, check)
+        overlap.arm()
+        (layers[0] * collective.rank).sum().backward()
+        first = both.step(gradient, collective).tolist()
+        limit[0] = -1.0
+        overlap.arm()
+        with pytest.raises(RunError, match="too large"):
+            both.step(gradient, collective)
+        return first
+
+    assert on_ranks(2, body) == [[0.5, 0.5, 0, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algo=gtopk", "bucket_mb=1"], "scope=bucket"),
+        (["algo=gtopk", "bucket_mb=1", "overlap=on"], "scope=bucket"),
+        (["algo=dense", "overlap=on"], "bucket_mb=25"),
+        (["algo=local_sgd", "bucket_mb=1"], "mixes weights"),
+        (["algo=ddp", "bucket_mb=1"], "algo.bucket_mb"),
+        (["algo=dense", "bucket_mb=1", "overlap=on", "on_nonfinite=skip"], "type overlap=off"),
+    ],
+)
+def test_what_cannot_be_says_what_to_type(overrides, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        training.run(config(tmp_path, *overrides, "steps=1"))
+
+
+def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
+    with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite"):
+        training.run(config(tmp_path, "algo=dense", "steps=20", "lr=1e30", "bucket_mb=0.3", "overlap=on"))
+
+
+@pytest.mark.parametrize("machines", [["a", "a", "b", "b"], ["a", "b", "a", "c", "a"], ["a"] * 3, ["a", "b", "c"]])
+def test_levels_give_the_mean_of_all_and_count_what_crosses_machines(machines):
+    size, m = len(machines), 40
+    x = torch.randint(-9, 10, (size, m), generator=torch.Generator().manual_seed(size)).float()
+    dense = compose(["algo=dense"])[0].algo
+
+    def body(collective: Collective):
+        algorithm = Hierarchical(lambda: algorithms.load(dense, m), machines, collective.rank)
+        update = algorithm.step(x[collective.rank].clone(), collective)
+        return update, collective.traffic
+
+    ranks = on_ranks(size, body)
+    assert all(torch.equal(update, ranks[0][0]) for update, _ in ranks)
+    assert torch.allclose(ranks[0][0], x.mean(0), atol=1e-5)
+    assert sum(t.bytes_sent for _, t in ranks) == sum(t.bytes_received for _, t in ranks)
+    crossing = [t.bytes_sent - inside(machines, rank, t.rounds) for rank, (_, t) in enumerate(ranks)]
+    leaders = [machines.index(machine) for machine in sorted(set(machines))]
+    assert all(crossing[rank] == 0 for rank in range(size) if rank not in leaders)
+    assert (sum(crossing) > 0) == (len(leaders) > 1)
+
+
+def test_a_ring_among_some_ranks_gives_them_one_sum():
+    def body(collective: Collective):
+        if collective.rank == 1:
+            return None
+        x = torch.arange(7.0) + collective.rank
+        return Collective(Subset(collective.transport, [0, 2, 3])).all_reduce(x)
+
+    found = on_ranks(4, body)
+    assert all(torch.equal(found[rank], 3 * torch.arange(7.0) + 5) for rank in (0, 2, 3))
+
+
+def test_a_run_on_made_up_machines(tmp_path):
+    run = config(tmp_path, "algo=gtopk_butterfly", "nodes=4", "machines=2", "hierarchical=true", "steps=2", "bucket_mb=0.3",
+                 "scope=bucket", "overlap=on", "compare_every=1")  # fmt: skip
+    assert training.run(run)["state"] == "done"
+    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    assert all(0 < line["bytes_inside"] < line["bytes_sent"] for line in lines)
+    (time,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    assert 0 < time["communicate_s"] < 0.1  # what stays inside a machine costs nothing
