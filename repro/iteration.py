@@ -66,6 +66,7 @@ def modelled(config: Config, rank: Rank, probe: Worker, found: Calibration) -> t
     """compute, compress, communicate and hidden seconds. What stays inside a machine costs nothing."""
     wire = config.network
     pairs = itertools.permutations(range(rank.size), 2) if config.hierarchical else ()
+    inside: dict[int | tuple[int, int], Link]
     inside = {(i, j): Link(0.0, 0.0) for i, j in pairs if rank.machines[i] == rank.machines[j]}
 
     def seconds(schedule: Schedule) -> float:

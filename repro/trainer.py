@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ class Worker:
             self.overlap = buckets.Overlap(
                 self.algorithm, layers, self.replica.gradient, rank.collective, self.stop_unless_finite
             )
-        self.forward = self.replica.model
+        self.forward: Any = self.replica.model
         if hasattr(self.algorithm, "wrap"):
             if alone:
                 self.algorithm = buckets.like_ddp(self.algorithm, sizes)

@@ -218,10 +218,28 @@ def test_a_ring_among_some_ranks_gives_them_one_sum():
 
 
 def test_a_run_on_made_up_machines(tmp_path):
-    run = config(tmp_path, "algo=gtopk_butterfly", "nodes=4", "machines=2", "hierarchical=true", "steps=2", "bucket_mb=0.3",
-                 "scope=bucket", "overlap=on", "compare_every=1")  # fmt: skip
+    levels = ("nodes=4", "machines=2", "hierarchical=true", "bucket_mb=0.3", "scope=bucket", "overlap=on")
+    run = config(tmp_path, "algo=gtopk_butterfly", *levels, "steps=2", "compare_every=1")
     assert training.run(run)["state"] == "done"
     lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
     assert all(0 < line["bytes_inside"] < line["bytes_sent"] for line in lines)
     (time,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
     assert 0 < time["communicate_s"] < 0.1  # what stays inside a machine costs nothing
+
+
+def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_path):
+    dense, ddp = (config(tmp_path, f"algo={name}", "steps=3", "accumulate=2") for name in ("dense", "ddp"))
+    assert torch.allclose(trained(dense), trained(ddp), atol=1e-5)
+    (*_, line) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "step"]
+    assert line["bytes_sent"] == pytest.approx(4 * 269722, rel=1e-5)
+    assert line["rounds"] == 2 * 2  # rings of two buckets, as DDP's first ends at 1 MB
+    (time,) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "iteration_time"]
+    assert time["communicate_s"] > 0
+
+
+@pytest.mark.parametrize(("hook", "share"), [("fp16", 0.5), ("powersgd", 0.05)])
+def test_the_hooks_of_ddp_send_less(hook, share, tmp_path):
+    run = config(tmp_path, "algo=ddp", f"algo.hook={hook}", "steps=4", "compare_every=1")
+    trained(run)
+    (*_, line) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    assert line["bytes_sent"] == pytest.approx(4 * 269722 * share, rel=0.5 if hook == "powersgd" else 1e-3)

@@ -1,7 +1,5 @@
 """PyTorch's DistributedDataParallel itself (Li et al., VLDB 2020), the baseline that everyone has."""
 
-from __future__ import annotations
-
 import threading
 import warnings
 from typing import Any, cast
@@ -95,6 +93,7 @@ def factors(shapes: list[torch.Size], rank: int) -> list[int]:
     return [whole, left, right]
 
 
+# DDP reads the annotations of a hook, so they are no texts in this file.
 def power_sgd(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     with RANDOM:
         return powerSGD_hook.powerSGD_hook(state, bucket)
