@@ -6,6 +6,8 @@ Li et al., VLDB 2020 ("PyTorch Distributed"), section 3.2: the buckets are whole
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,14 +24,16 @@ from repro.config import Config, ConfigError
 from repro.hierarchical import Hierarchical
 
 MB = 1 << 20
+Shapes = Sequence[Sequence[int]]
 
 
-def spans(sizes: Sequence[int], limits_mb: Sequence[float], itemsize: int = 4) -> list[slice]:
-    """Slices of a flat gradient of layers with `sizes` entries, in the order in which backward fills them.
+def spans(shapes: Shapes, limits_mb: Sequence[float], itemsize: int = 4) -> list[slice]:
+    """Slices of a flat gradient of layers with `shapes`, in the order in which backward fills them.
 
     A bucket ends with the layer that brings it to its limit; the last of `limits_mb` holds for all further ones.
     """
     limits = list(limits_mb)
+    sizes = list(map(math.prod, shapes))
     start = stop = sum(sizes)
     found = []
     for size in reversed(sizes):
@@ -42,9 +46,9 @@ def spans(sizes: Sequence[int], limits_mb: Sequence[float], itemsize: int = 4) -
 
 
 def load(
-    config: Config, sizes: Sequence[int], device: torch.device, machines: Sequence[str] = (), rank: int = 0
+    config: Config, shapes: Shapes, device: torch.device, machines: Sequence[str] = (), rank: int = 0
 ) -> Algorithm:
-    """The algorithm of `config` for layers of `sizes`: whole or in buckets, for all ranks or between machines.
+    """The algorithm of `config` for layers of `shapes`: whole or in buckets, for all ranks or between machines.
 
     `machines`: the machine of every rank. Raises ConfigError.
     """
@@ -56,13 +60,12 @@ def load(
     if config.hierarchical:
         wants.append("hierarchical=true")
 
-    def one(parameters: int) -> Algorithm:
-        if config.hierarchical:
-            return Hierarchical(functools.partial(algorithms.load, algo, parameters, device), machines, rank)
-        return algorithms.load(algo, parameters, device)
+    def one(layers: Shapes) -> Algorithm:
+        make = functools.partial(algorithms.load, algo, sum(map(math.prod, layers)), device, layers)
+        return Hierarchical(make, machines, rank) if config.hierarchical else make()
 
     if not wants:
-        return one(sum(sizes))
+        return one(shapes)
     sample = algorithms.load(algo, 8)
     if algorithms.mixes(sample) or hasattr(sample, "wrap"):
         what = "mixes weights" if algorithms.mixes(sample) else "makes its own buckets (algo.bucket_mb)"
@@ -77,14 +80,16 @@ def load(
     if config.overlap == "on" and config.on_nonfinite == "skip":
         raise ConfigError("on_nonfinite=skip: with overlap=on part of the gradient is sent by then; type overlap=off")
     if config.bucket_mb is None:
-        return one(sum(sizes))
-    parts = spans(sizes, [config.bucket_mb])
-    return Buckets(parts, [one(part.stop - part.start) for part in parts])
+        return one(shapes)
+    parts = spans(shapes, [config.bucket_mb])
+    ends = list(itertools.accumulate(map(math.prod, shapes)))
+    held = [[shape for shape, end in zip(shapes, ends, strict=True) if part.start < end <= part.stop] for part in parts]
+    return Buckets(parts, [one(layers) for layers in held])
 
 
-def like_ddp(ddp: Any, sizes: Sequence[int]) -> Buckets:
+def like_ddp(ddp: Any, shapes: Shapes) -> Buckets:
     """The messages of DDP in the order of its buckets, for those who time them without it."""
-    parts = spans(sizes, [ddp.FIRST_MB, ddp.bucket_mb])
+    parts = spans(shapes, [ddp.FIRST_MB, ddp.bucket_mb])
     return Buckets(parts, [ddp] * len(parts))
 
 
@@ -105,6 +110,10 @@ class Buckets:
     def density(self, value: float) -> None:
         for part in self.parts:
             part.density = value
+
+    def skip_warmup(self) -> None:
+        for part in self.parts:
+            algorithms.skip_warmup(part)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if self.overlap is not None:

@@ -7,16 +7,18 @@ state is touched.
 
 from __future__ import annotations
 
+import copy
 import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from repro.algorithms import Algorithm, one_step, period
+from repro.algorithms import Algorithm, one_step, period, skip_warmup
 from repro.collective import Collective, Transport
 from repro.network import Round
 
@@ -113,6 +115,11 @@ def calibrate(
     gradient = compute()
     recorder = Recorder(transport)
     recorded = Collective(recorder)
+    unrecorded = Collective(transport)
+    for _ in range(period(algorithm)):  # the first may be unlike the others
+        one_step(algorithm, gradient.clone(), unrecorded)
+    skip_warmup(algorithm)
+    before = copy.deepcopy(algorithm.state_dict())
     for _ in range(period(algorithm)):
         one_step(algorithm, gradient.clone(), recorded)
     seen = control.gather_objects((recorded.traffic.rounds, getattr(algorithm, "cuts", [])))
@@ -120,7 +127,7 @@ def calibrate(
     result = None
     if control.rank == 0:
         compute_s = _median(lambda: _seconds(compute))
-        compress_s = _median(lambda: _compress_seconds(algorithm, gradient, recorder))
+        compress_s = _median(lambda: _compress_seconds(algorithm, before, gradient, recorder))
         schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
         delay, ready = getattr(algorithm, "delay", 0), moments(compute, layers)
         result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
@@ -145,7 +152,8 @@ def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[flo
     return seen
 
 
-def _compress_seconds(algorithm: Algorithm, gradient: Tensor, recorder: Recorder) -> float:
+def _compress_seconds(algorithm: Algorithm, state: dict[str, Any], gradient: Tensor, recorder: Recorder) -> float:
+    algorithm.load_state_dict(state)  # so that it does the same steps again, with the same messages
     player, taken = Player(recorder), 0.0
     collective = Collective(player)
     for _ in range(period(algorithm)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import yaml
 
@@ -52,8 +52,7 @@ def keys(groups: dict[str, str]) -> list[str]:
         if group == "experiment" or not path.exists():
             continue
         own = yaml.safe_load(path.read_text())
-        own = own["model"] if group == "model" else own
-        found += [f"{group}.{key}" for key in own if key not in FIXED]
+        found += [f"{group}.{key}" for key in own.get(group, own) if key not in FIXED]
     return found
 
 
@@ -64,7 +63,8 @@ def values(key: str) -> list[str]:
     group, _, option = key.partition(".")
     if option and group in GROUPS:
         for path in sorted((conf_folder() / group).glob("*.yaml")):
-            choices = (yaml.safe_load(path.read_text()) or {}).get("choices", {})
+            file: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
+            choices = file.get(group, file).get("choices", {})
             if option in choices:
                 return [str(choice) for choice in choices[option]]
     hints = get_type_hints(Wandb) if group == "wandb" else get_type_hints(Config)

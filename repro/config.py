@@ -32,7 +32,8 @@ from repro.schema import (  # noqa: F401  (the schema is this module's vocabular
 
 LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
-FIXED = ("name", "sparse", "file", "choices")  # what a group's YAML says about itself
+ABOUT = ("choices", "family", "error_feedback", "source")  # what a group's YAML says to people, not to the run
+FIXED = ("name", "sparse", "file", *ABOUT)  # what no override can change
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
 
@@ -175,7 +176,9 @@ def _points(parsed: list[Any]) -> list[list[str]]:
 
 
 def _texts(override: Any) -> list[str]:
-    """The override once for each value it sweeps."""
+    """The override once for each value it sweeps; `all` sweeps a group."""
+    if override.key_or_group in GROUPS and override.input_line.endswith("=all"):
+        return [f"{override.key_or_group}={name}" for name in group_options(override.key_or_group)]
     if not override.is_sweep_override():
         return [override.input_line]
     return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
@@ -233,11 +236,11 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
     if "name" not in values:
         raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
     declared = _declared(group, values["name"])
-    options = {name: value for name, value in values.items() if name not in own | {"choices"}}
+    options = {name: value for name, value in values.items() if name not in own | {*ABOUT}}
     for name, value in options.items():
         known = [f"{group}.{k}" for k in declared if k not in FIXED]
         _check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
-        if declared[name] is not None:
+        if declared[name] is not None and "${" not in str(declared[name]):
             options[name] = value = convert(f"{group}.{name}", value, type(declared[name]))
         choices = declared.get("choices", {}).get(name)
         if choices and value not in choices:
@@ -253,7 +256,7 @@ def _declared(group: str, name: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path))  # not yaml.safe_load, to which 1e-3 is a text
-    return values["model"] if group == "model" else values
+    return values.get(group, values)  # a file with `@package _global_` names its group
 
 
 @functools.cache

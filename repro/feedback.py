@@ -38,3 +38,25 @@ class ErrorFeedback:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.copy_(state["residual"])
+
+
+class CompressionErrors:
+    """What a codec lost on its way to the owners, [m], and back, [ceil(m/P)] of this rank's own chunk."""
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
+        self.residual = torch.zeros(parameters, device=device)
+        self.server_residual: Tensor | None = None  # its length depends on P, which the first step tells
+
+    def of(self, size: int) -> tuple[Tensor, Tensor]:
+        """Both, for `primitives.compressed_scatter_reduce` among `size` ranks."""
+        if self.server_residual is None:
+            self.server_residual = self.residual.new_zeros(-(-self.residual.numel() // size))
+        return self.residual, self.server_residual
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self.residual, "server_residual": self.server_residual}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.residual.copy_(state["residual"])
+        server = state["server_residual"]
+        self.server_residual = None if server is None else server.clone()

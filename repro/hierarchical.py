@@ -30,6 +30,9 @@ class Hierarchical:
         self.inner = make() if rank == self.mates[0] else None
         self.density = 1.0
 
+    def skip_warmup(self) -> None:
+        getattr(self.inner, "skip_warmup", lambda: None)()
+
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         inside = Collective(Subset(collective.transport, self.mates))
         if self.inner is None:

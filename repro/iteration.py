@@ -122,7 +122,7 @@ def rehearse(config: Config, rank: Rank, probe: Worker, found: Calibration) -> t
         covered = found.delay * (found.compute_s + found.compress_s) / found.period
         return found.compute_s, found.compress_s, communicate, min(communicate, covered)
     shapes = [layer.shape for layer in probe.replica.model.parameters()]
-    worker = buckets.load(config, [shape.numel() for shape in shapes], rank.device, rank.machines, rank.rank)
+    worker = buckets.load(config, shapes, rank.device, rank.machines, rank.rank)
     if hasattr(worker, "wrap"):
         model = standin.StandIn(shapes, found.ready)
         wrapped = worker.wrap(model, rank.collective)

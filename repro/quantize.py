@@ -74,7 +74,7 @@ class QSGD:
         if self.norm == "l2":  # of x / largest, as the squares of small entries would vanish
             norm = largest * torch.linalg.vector_norm(x / largest.clamp(min=TINY), dim=2, keepdim=True)
         scaled = x / norm.clamp(min=TINY) * most
-        noise = torch.rand(x.shape, generator=self.generator, device=self.generator.device).to(x.device)
+        noise = torch.empty_like(x).uniform_(generator=self.generator)
         levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most
         if self.bits == 4:
             levels = levels[..., ::2] * 16 + levels[..., 1::2]

@@ -26,7 +26,7 @@ def update(file: Path, write: bool) -> bool:
 
 
 def section(data: Results) -> str:
-    """Claims with verdicts, final accuracies, and one row for each figure and table."""
+    """Claims with verdicts, final accuracies, the algorithms, and one row for each figure and table."""
     claims, accuracies = (item.table(data) for item in figures.load(["claims", "accuracies"]))
     parts = [
         "Published values are those of the authors' script, code and article "
@@ -46,6 +46,7 @@ def section(data: Results) -> str:
             "bytes per node and step",
         )
         parts.append(tables.to_markdown([{name: row[name] for name in keep} for row in accuracies]))
+    parts.append(tables.to_markdown(figures.load(["algorithms"])[0].table(data)))
     parts.append(tables.to_markdown([_item(item, data) for item in figures.load()]))
     return "\n".join(parts)
 

@@ -1,24 +1,30 @@
-"""An algorithm's message schedule without its peers, and the same messages once more on a real wire.
+"""An algorithm's message schedule without a network, and the same messages once more on a real wire.
 
-`schedule` runs the algorithm's own code, one rank after the other, and answers it with zeros: no threads,
-no copies, so thousands of ranks take seconds. `play` sends messages of recorded sizes without the algorithm
-between.
+`schedule` runs the algorithm's own code, as a rule one rank after the other, and answers it with zeros: no
+threads, no copies, so thousands of ranks take seconds. `play` sends messages of recorded sizes without the
+algorithm between.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from repro import algorithms
+from repro.algorithms import Algorithm
 from repro.collective import Collective, Transport
-from repro.network import Round, ring
+from repro.network import Round, Traffic, ring
 from repro.schema import Algo, ConfigError
+from repro.transport import MemoryTransport, Wires
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than any message of its one entry has bytes
+MOST_THREADS = 256  # ranks that can be run at once, where messages depend on values
+SURPLUS = 8  # stand-in parameters per selected entry there
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets are full
 
 
@@ -49,19 +55,86 @@ class Echo:
 
 
 def schedule(
-    algo: Algo, size: int, parameters: int, k: int, ranks: Iterable[int] | None = None
+    algo: Algo,
+    size: int,
+    parameters: int,
+    k: int,
+    ranks: Iterable[int] | None = None,
+    shapes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Round]]:
     """The rounds of every rank (or of `ranks`) in one period of steps that select `k` of `parameters` entries.
 
     A period is one step, except for algorithms that do not communicate in every one: `algorithms.period`.
-    It is done on TINY parameters with one selected entry, and every message is then sized for the real
-    ones: q * TINY + r bytes are q bytes a parameter and r bytes a selected entry. An algorithm whose messages
-    depend on values, or grow with neither, cannot be told from so small a run. Raises ConfigError.
+    A sparse algorithm's are done on TINY parameters with one selected entry, and every message is then sized for
+    the real ones: q * TINY + r bytes are q bytes a parameter and r bytes a selected entry. Those of any other are
+    done on tensors that have the model's size and no content. Where messages depend on values, all ranks do a step
+    and then the period together on random ones. Raises ConfigError.
     """
+    if algorithms.messages_depend_on_values(algorithms.load(algo, 1)):
+        rounds = _together(algo, size, parameters, k)
+        return [rounds[rank] for rank in ranks or range(size)]
+    if not algo.sparse:
+        return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks or range(size)]
     if size * 8 > TINY:
         raise ConfigError(f"nodes={size}: schedules are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
     return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks or range(size)]
+
+
+def steady(
+    algo: Algo, parameters: int, device: str = "cpu", shapes: Sequence[Sequence[int]] | None = None
+) -> Algorithm:
+    """The algorithm as it is in most steps of a run: one that has a warm-up is beyond it."""
+    algorithm = algorithms.load(algo, parameters, device, shapes)
+    algorithms.skip_warmup(algorithm)
+    return algorithm
+
+
+def _of_size(algo: Algo, rank: int, size: int, parameters: int, shapes: Sequence[Sequence[int]] | None) -> list[Round]:
+    collective = Collective(Echo(rank, size))
+    algorithm = steady(algo, parameters, "meta", shapes)
+    for _ in range(algorithms.period(algorithm)):
+        algorithms.one_step(algorithm, torch.empty(parameters, device="meta"), collective)
+    return collective.traffic.rounds
+
+
+def _together(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
+    if size > MOST_THREADS:
+        raise ConfigError(
+            f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; "
+            f"at most {MOST_THREADS}."
+        )
+    parameters = min(parameters, SURPLUS * k)
+    wires, found, errors = Wires(size), [list[Round]()] * size, list[BaseException]()
+
+    def run(rank: int) -> None:
+        try:
+            generator, collective = torch.Generator().manual_seed(rank), Collective(MemoryTransport(rank, wires))
+            algorithm = steady(algo, parameters)
+            algorithm.density = (k + 0.5) / parameters
+            for step in range(1 + algorithms.period(algorithm)):
+                if step == 1:
+                    collective.traffic = Traffic()
+                    # no larger than at the first step, for which thresholds were set, as in a run they are now and then
+                    algorithm.load_state_dict(emptied(algorithm.state_dict()))
+                algorithms.one_step(algorithm, torch.randn(parameters, generator=generator), collective)
+            found[rank] = collective.traffic.rounds
+        except BaseException as error:
+            errors.append(error)
+            wires.closed.set()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
+
+
+def emptied(state: dict[str, Any]) -> dict[str, Any]:
+    return {**state, "residual": torch.zeros_like(state["residual"])}
 
 
 def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int, k: int) -> list[Round]:
@@ -71,7 +144,7 @@ def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int,
 
     transport = Echo(rank, size)
     collective = Collective(transport)
-    algorithm = algorithms.load(algo, TINY)
+    algorithm = steady(algo, TINY)
     algorithm.density = 1 / TINY
     for _ in range(algorithms.period(algorithm)):
         algorithms.one_step(algorithm, gradient.clone(), collective)

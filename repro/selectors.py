@@ -26,7 +26,7 @@ def sampled(x: Tensor, k: int) -> Sparse:
     """
     sample = x[:: max(1, min(100, x.numel() // 1000)) | 1].abs()
     share = max(1, round(min(k / x.numel(), 1) * sample.numel()))
-    return _at_most(_above(x, sample.topk(share).values[-1]), k)
+    return at_most(above(x, sample.topk(share).values[-1]), k)
 
 
 def gaussian(x: Tensor, k: int) -> Sparse:
@@ -44,7 +44,7 @@ def gaussian(x: Tensor, k: int) -> Sparse:
         if 2 * k <= 3 * count <= 4 * k:
             break
         threshold = threshold * (1.5 if count > k else 0.5)
-    index, value = _above(x, threshold)
+    index, value = above(x, threshold)
     return Sparse(index[:k], value[:k])
 
 
@@ -99,13 +99,13 @@ def named(name: str) -> Selector:
     return SELECTORS[name]
 
 
-def _above(x: Tensor, threshold: Tensor) -> Sparse:
+def above(x: Tensor, threshold: Tensor | float) -> Sparse:
     """The non-zero entries of at least that magnitude."""
     magnitude = x.abs()
     return _pairs(x, ((magnitude >= threshold) & (magnitude > 0)).nonzero().squeeze(1))
 
 
-def _at_most(entries: Sparse, k: int) -> Sparse:
+def at_most(entries: Sparse, k: int) -> Sparse:
     """The k largest of the entries."""
     if entries.index.numel() <= k:
         return entries

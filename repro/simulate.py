@@ -7,6 +7,7 @@ The messages are those of the algorithms' own code (`rehearsal`), their time tha
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -33,6 +34,9 @@ SHARED = 128  # nodes from which their schedules are recorded by all cores
 PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
 
 
+Shapes = Sequence[Sequence[int]]  # of a model's layers
+
+
 @dataclass(frozen=True)
 class Node:
     """What one node does between two exchanges, in seconds, and the samples it does it on."""
@@ -51,8 +55,9 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
     """
     rows = []
     for config in configs:
-        for parameters in sizes or [count(config)]:
-            rows.append(row(config, parameters, profile(node, config, parameters)))
+        shapes = None if sizes else layers(config)
+        for parameters in sizes or [sum(map(math.prod, shapes or []))]:
+            rows.append(row(config, parameters, profile(node, config, parameters), shapes))
     table([{name: for_people(cell) for name, cell in one.items()} for one in rows])
     found = crossovers(rows)
     for line in found:
@@ -70,11 +75,11 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
     return rows
 
 
-def row(config: Config, parameters: int, node: Node) -> Row:
+def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None) -> Row:
     """One algorithm on one cluster. Efficiency: this throughput over that of nodes that never wait."""
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
-    rounds = schedule(config, parameters, k)
+    rounds = schedule(config, parameters, k, shapes)
     period = algorithms.period(algorithms.load(config.algo, 1))
     communicate = network.seconds(rounds, *link) / period
     compress = node.compress_s if config.algo.sparse and config.nodes > 1 else 0.0
@@ -88,17 +93,18 @@ def row(config: Config, parameters: int, node: Node) -> Row:
         "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": iteration,
         "samples_per_s": node.samples / iteration, "efficiency": node.compute_s / iteration,
         "bytes_sent_most": max(sent) / period,
+        "rounds_most": max(sum(done.repeat for done in own) for own in rounds) / period,
     }  # fmt: skip
 
 
-def schedule(config: Config, parameters: int, k: int) -> list[list[Round]]:
+def schedule(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
     size = config.nodes
     if size < SHARED:
-        return rehearsal.schedule(config.algo, size, parameters, k)
+        return rehearsal.schedule(config.algo, size, parameters, k, shapes=shapes)
     parts = len(os.sched_getaffinity(0))
     ranks = [range(part, size, parts) for part in range(parts)]
     with ProcessPoolExecutor(parts, multiprocessing.get_context("fork")) as pool:
-        jobs = [pool.submit(rehearsal.schedule, config.algo, size, parameters, k, part) for part in ranks]
+        jobs = [pool.submit(rehearsal.schedule, config.algo, size, parameters, k, part, shapes) for part in ranks]
         found = [job.result() for job in jobs]
     return [found[rank % parts][rank // parts] for rank in range(size)]
 
@@ -150,10 +156,10 @@ def crossovers(rows: Sequence[Row]) -> list[Row]:
 # What a node does.
 
 
-def count(config: Config) -> int:
-    """Parameters of the configured model, which is not filled with numbers."""
+def layers(config: Config) -> Shapes:
+    """Shapes of the configured model's parameters; it is not filled with numbers."""
     with torch.device("meta"):
-        return sum(p.numel() for p in _model(config).parameters())
+        return [tuple(p.shape) for p in _model(config).parameters()]
 
 
 def _model(config: Config) -> torch.nn.Module:

@@ -120,6 +120,8 @@ def _select(x: Tensor, gradient: Tensor | None, k: int, take: bool, dtype: torch
     vector = x.numpy()
     addend = NOTHING if gradient is None else gradient.numpy()
     room = min(vector.size, 2 * _checked(k)) + kernels.SLACK
+    if not vector.size:
+        return _pairs(np.empty(0, np.int32), np.empty(0, np.int32), dtype)
     index, bits = np.empty(room, np.int32), np.empty(room, np.int32)
     n = kernels.select(vector, addend, k, kernels.estimate(vector, addend, k), take, index, bits)
     return _pairs(index[:n].copy(), bits[:n].copy(), dtype)

@@ -53,8 +53,8 @@ class Worker:
         )
         self.replica = Replica(model.to(rank.device), config.momentum, config.weight_decay)
         layers = list(model.parameters())
-        sizes = [layer.numel() for layer in layers]
-        self.algorithm = buckets.load(config, sizes, rank.device, rank.machines, rank.rank)
+        shapes = [layer.shape for layer in layers]
+        self.algorithm = buckets.load(config, shapes, rank.device, rank.machines, rank.rank)
         self.overlap: buckets.Overlap | None = None
         if isinstance(self.algorithm, buckets.Buckets) and config.overlap == "on" and not alone:
             self.overlap = buckets.Overlap(
@@ -63,7 +63,7 @@ class Worker:
         self.forward: Any = self.replica.model
         if hasattr(self.algorithm, "wrap"):
             if alone:
-                self.algorithm = buckets.like_ddp(self.algorithm, sizes)
+                self.algorithm = buckets.like_ddp(self.algorithm, shapes)
             else:
                 self.forward = self.algorithm.wrap(self.replica.model, rank.collective)
         if hasattr(self.algorithm, "begin"):

@@ -31,15 +31,15 @@ def trained(run: Config) -> torch.Tensor:
 
 def test_buckets_are_whole_layers_from_the_last_to_the_first():
     quarter = buckets.MB // 4
-    sizes = [quarter // 2, quarter // 2, 3 * quarter, 10, quarter]
-    found = buckets.spans(sizes, [1.0])
+    shapes = [(quarter // 2,), (quarter // 2,), (3, quarter), (10,), (quarter,)]
+    found = buckets.spans(shapes, [1.0])
     assert [(span.start, span.stop) for span in found] == [
         (4 * quarter + 10, 5 * quarter + 10),
         (quarter, 4 * quarter + 10),
         (0, quarter),
     ]
-    assert buckets.spans(sizes, [100.0]) == [slice(0, sum(sizes))]
-    assert buckets.spans([quarter] * 3, [1.0, 2.0]) == [slice(2 * quarter, 3 * quarter), slice(0, 2 * quarter)]
+    assert buckets.spans(shapes, [100.0]) == [slice(0, 5 * quarter + 10)]
+    assert buckets.spans([(quarter,)] * 3, [1.0, 2.0]) == [slice(2 * quarter, 3 * quarter), slice(0, 2 * quarter)]
 
 
 @pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])

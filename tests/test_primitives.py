@@ -65,7 +65,7 @@ def bound(codec: Codec, x: torch.Tensor) -> torch.Tensor:
     rows=hnp.arrays(
         "float32",
         st.tuples(st.integers(1, 3), st.integers(1, 50)),
-        elements=st.floats(-1e4, 1e4, width=32) | st.just(0.0),
+        elements=st.floats(-1e4, 1e4, width=32).filter(lambda x: x == 0 or abs(x) > 1e-18),  # squares are normal
     )
 )
 def test_what_comes_back_is_off_by_at_most_the_stated_error(codec: Codec, rows) -> None:

@@ -1,5 +1,6 @@
 """`repro simulate`: the authors' model figure, its crossover, many nodes, and what node= may be."""
 
+import importlib
 import json
 import math
 import subprocess
@@ -70,6 +71,31 @@ def test_the_command_writes_a_summary(tmp_path):
     report = json.loads(out.read_text())
     assert [row["nodes"] for row in report["rows"]] == 2 * [4, 8, 16, 32, 64]
     assert {row["parameters"] for row in report["rows"]} == {25557032}
+
+
+@pytest.mark.parametrize("config", compose(["algo=all", "nodes=6"]), ids=lambda config: config.algo.name)
+def test_the_messages_of_every_algorithm_cost_what_its_formula_says(config):
+    """Of a model that no number of nodes divides; a bound where messages depend on values."""
+    module = importlib.import_module(f"repro.algorithms.{config.algo.module}")
+    if hasattr(module.Algorithm, "mix"):
+        pytest.skip("mixes weights: test_mixing.py")
+    m, k = 100_003, 1_003
+    rounds = simulate.schedule(config, m, k)
+    cost = module.cost(config.nodes, m, k, **config.algo.options)
+    most = max(sum(done.sent * done.repeat for done in own) for own in rounds)
+    longest = max(sum(done.repeat for done in own) for own in rounds)
+    if getattr(module.Algorithm, "messages_depend_on_values", False):
+        assert cost.bytes / 8 < most <= cost.bytes and cost.rounds / 4 < longest <= cost.rounds
+    else:
+        assert (most, longest) == cost
+    assert network.seconds(rounds, 1e-3, 1e-9) > 0
+
+
+def test_layers_are_what_low_rank_is_about():
+    """Without them a model is one nearly square matrix, which would send far less than its layers do."""
+    config = compose(["algo=powersgd", "model=resnet20", "nodes=4"])[0]
+    (with_layers,), (without,) = (simulate.run([config], "0.1", sizes, None) for sizes in (None, [269722]))
+    assert with_layers["bytes_sent_most"] > 3 * without["bytes_sent_most"]
 
 
 def test_what_people_type():

@@ -220,3 +220,8 @@ def test_cuda_selects_and_merges_the_same_bits(kind, dtype):
     for here, there in zip(merge_with_rest(a, b, 300), merge_with_rest(*on_gpu, 300), strict=True):
         assert_same(here, Sparse(*(t.cpu() for t in there)))
     assert_same(outside(a, b), Sparse(*(t.cpu() for t in outside(*on_gpu))))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_empty_vector_has_nothing_to_select(dtype):
+    assert select(torch.empty(0, dtype=dtype), 3).index.numel() == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
 import torch
@@ -62,16 +64,33 @@ def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> 
         algorithm.mix(update, collective)
 
 
+def skip_warmup(algorithm: Algorithm) -> None:
+    """To the phase that most steps of a run are in, for those who record or time one: its `skip_warmup`, if any."""
+    getattr(algorithm, "skip_warmup", lambda: None)()
+
+
+def messages_depend_on_values(algorithm: Algorithm) -> bool:
+    """Its attribute of that name: their sizes, or how many there are."""
+    return getattr(algorithm, "messages_depend_on_values", False)
+
+
 def of(algo: Algo) -> Any:
     """The class that `algo` names."""
     return importlib.import_module(f"repro.algorithms.{algo.module}").Algorithm
 
 
-def load(algo: Algo, parameters: int, device: torch.device | str = "cpu") -> Algorithm:
-    """The algorithm that `algo` names, for a model of `parameters` entries. Raises ConfigError."""
+def load(
+    algo: Algo, parameters: int, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] | None = None
+) -> Algorithm:
+    """The algorithm that `algo` names, for a model of `parameters` entries. Raises ConfigError.
+
+    `shapes` of the model's layers, in the vector's order, go to an algorithm that asks for them.
+    """
     make = of(algo)
-    selector = {"selector": algo.selector} if algo.sparse else {}
+    given: dict[str, Any] = {"selector": algo.selector} if algo.sparse else {}
+    if "shapes" in inspect.signature(make).parameters:
+        given["shapes"] = shapes
     try:
-        return make(parameters, device, **selector, **algo.options)
+        return make(parameters, device, **given, **algo.options)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"algo={algo.name}: {error}") from error

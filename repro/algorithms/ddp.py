@@ -49,7 +49,7 @@ class Algorithm:
             model, process_group=group, broadcast_buffers=False, bucket_cap_mb=self.bucket_mb
         )
         shapes = [layer.shape for layer in model.parameters()]
-        buckets = spans([shape.numel() for shape in shapes], [self.FIRST_MB, self.bucket_mb])
+        buckets = spans(shapes, [self.FIRST_MB, self.bucket_mb])
         self.messages = [bucket.stop - bucket.start for bucket in buckets]
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)

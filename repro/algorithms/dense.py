@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.costs import Cost, all_reduce
+
+
+def cost(size: int, parameters: int, k: int) -> Cost:
+    """8 m (P-1)/P bytes in 2 (P-1) rounds."""
+    return all_reduce(size, parameters)
 
 
 class Algorithm:

@@ -8,9 +8,18 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective, distances
+from repro.costs import PAIR_BYTES, Cost, log2
 from repro.feedback import ErrorFeedback
 from repro.schedule import entries
 from repro.sparse import Sparse, merge_with_rest, outside, pack, to_dense, unpack
+
+
+def cost(size: int, parameters: int, k: int, route: str = "tree", residual: str = "paper") -> Cost:
+    """8 k log2 P bytes; 2 log2 P rounds by the tree, log2 P by the butterfly (+ 1, + 2 beyond a power of 2)."""
+    if route == "tree":
+        return Cost(PAIR_BYTES * k * log2(size), 2 * log2(size))
+    core, beyond = size.bit_length() - 1, size & (size - 1) > 0
+    return Cost(PAIR_BYTES * k * (core + beyond), core + 2 * beyond)
 
 
 class Algorithm:

@@ -8,9 +8,15 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.costs import PAIR_BYTES, Cost, all_gather
 from repro.feedback import ErrorFeedback
 from repro.schedule import entries
 from repro.sparse import add_sum, pack, unpack
+
+
+def cost(size: int, parameters: int, k: int) -> Cost:
+    """8 k (P-1) bytes in log2 P rounds."""
+    return all_gather(size, PAIR_BYTES * k)
 
 
 class Algorithm:

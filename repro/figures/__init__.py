@@ -53,6 +53,7 @@ STORY = (
     "settings",
     "speedups",
     "lab_iterations",
+    "algorithms",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 # No date, no version: the same rows give the same bytes.

@@ -1,0 +1,112 @@
+"""PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1 and 2): each layer as a matrix of low rank, with error feedback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from repro.collective import Collective
+from repro.costs import Cost, all_reduce, together
+from repro.rng import derive
+
+
+class Layer(NamedTuple):
+    """Entries `start` to `stop` of the vector as a [rows, columns] matrix; rows = 0: they travel as they are."""
+
+    start: int
+    stop: int
+    rows: int
+    columns: int
+
+    def matrix(self, x: Tensor) -> Tensor:
+        x = x[self.start : self.stop]
+        return F.pad(x, (0, self.rows * self.columns - x.numel())).view(self.rows, self.columns)
+
+
+def layers(parameters: int, shapes: Sequence[Sequence[int]] | None, rank: int) -> list[Layer]:
+    """One matrix a layer, its first dimension against the others; without `shapes`, one nearly square matrix."""
+    held = sum(map(math.prod, shapes)) if shapes else parameters
+    if held != parameters:
+        raise ValueError(f"shapes hold {held} entries, the model has {parameters}")
+    side = math.isqrt(parameters - 1) + 1
+    found, start = [], 0
+    for shape in shapes or [(side, -(-parameters // side))]:
+        rows, columns = (shape[0] if len(shape) else 1), math.prod(shape[1:])
+        stop = min(start + rows * columns, parameters)
+        worthwhile = rank * (rows + columns) < stop - start
+        found.append(Layer(start, stop, rows if worthwhile else 0, columns))
+        start = stop
+    return found
+
+
+def cost(
+    size: int, parameters: int, k: int, rank: int = 2, seed: int = 0, shapes: Sequence[Sequence[int]] | None = None
+) -> Cost:
+    """8 (P-1)/P (rank * (rows + columns) of every matrix, and all vectors) bytes in 4 (P-1) rounds."""
+    found = layers(parameters, shapes, rank)
+    left = sum(rank * one.rows if one.rows else one.stop - one.start for one in found)
+    right = sum(rank * one.columns for one in found if one.rows)
+    return together(all_reduce(size, left), all_reduce(size, right) if right else Cost(0, 0))
+
+
+class Algorithm:
+    """`rank` of the approximation P Q^T; Q starts from the last step's. Vectors and small layers are not compressed.
+
+    `shapes` of the layers, in the order in which the vector holds them.
+    """
+
+    density = 1.0
+
+    def __init__(
+        self,
+        parameters: int,
+        device: torch.device | str = "cpu",
+        rank: int = 2,
+        seed: int = 0,
+        shapes: Sequence[Sequence[int]] | None = None,
+    ):
+        found = layers(parameters, shapes, rank)
+        self.matrices = [one for one in found if one.rows]
+        self.vectors = [slice(one.start, one.stop) for one in found if not one.rows]
+        self.residual = torch.zeros(parameters, device=device)
+        generator = torch.Generator().manual_seed(derive(seed, "powersgd"))  # the same Q on every rank
+        self.right = [torch.randn(one.columns, rank, generator=generator).to(device) for one in self.matrices]
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        if collective.size == 1:
+            return gradient
+        total = self.residual.add_(gradient)
+        matrices = [one.matrix(total) for one in self.matrices]
+        products = [m @ q for m, q in zip(matrices, self.right, strict=True)]
+        *left, plain = mean([*products, torch.cat([total[:0], *(total[span] for span in self.vectors)])], collective)
+        left = [torch.linalg.qr(p).Q for p in left]
+        self.right = mean([m.T @ p for m, p in zip(matrices, left, strict=True)], collective)
+
+        update = torch.empty_like(total)
+        for one, p, q in zip(self.matrices, left, self.right, strict=True):
+            update[one.start : one.stop] = (p @ q.T).view(-1)[: one.stop - one.start]
+        self.residual -= update
+        for span, value in zip(self.vectors, plain.split([s.stop - s.start for s in self.vectors]), strict=True):
+            update[span] = value
+            self.residual[span] = 0
+        return gradient.copy_(update)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"residual": self.residual, "right": self.right}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.residual.copy_(state["residual"])
+        self.right = [q.clone() for q in state["right"]]
+
+
+def mean(parts: list[Tensor], collective: Collective) -> list[Tensor]:
+    """The parts, averaged over all ranks in one all-reduce."""
+    if not parts:
+        return []
+    flat = collective.all_reduce(torch.cat([part.reshape(-1) for part in parts])).div_(collective.size)
+    return [x.view(part.shape) for x, part in zip(flat.split([p.numel() for p in parts]), parts, strict=True)]
