@@ -12,7 +12,7 @@ def select(x: Tensor, k: int) -> Pairs:
     """`sparse.select`: the k largest magnitudes of x [m], ties to the smaller index, no zeros."""
     magnitude = x.abs()
     k = min(k, x.numel())
-    candidates = (magnitude >= magnitude.topk(k).values[-1]).logical_and_(magnitude > 0).nonzero().squeeze(1)
+    candidates = (magnitude >= magnitude.topk(k).values[-1:]).logical_and_(magnitude > 0).nonzero().squeeze(1)
     return _split(candidates.int(), x[candidates], k)[0]
 
 
