@@ -6,7 +6,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from repro import training
 from repro.collective import Collective
+from repro.config import Config
+from repro.data import Dataset
+from repro.ranks import Rank
 from repro.transport import gloo
 
 
@@ -32,3 +36,9 @@ def on_ranks(size: int, body: Callable[[Collective], Any]) -> list[Any]:
     if errors:
         raise errors[0]
     return results
+
+
+def train_each(configs: list[Config], config: Config, rank: Rank, data: Dataset) -> None:
+    """A `main` for `ranks.launch`: several runs, one after the other, by ranks that are there once."""
+    for each in configs:
+        training.train(each, rank, data)

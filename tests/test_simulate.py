@@ -77,8 +77,6 @@ def test_the_command_writes_a_summary(tmp_path):
 def test_the_messages_of_every_algorithm_cost_what_its_formula_says(config):
     """Of a model that no number of nodes divides; a bound where messages depend on values."""
     module = importlib.import_module(f"repro.algorithms.{config.algo.module}")
-    if hasattr(module.Algorithm, "mix"):
-        pytest.skip("mixes weights: test_mixing.py")
     m, k = 100_003, 1_003
     rounds = simulate.schedule(config, m, k)
     cost = module.cost(config.nodes, m, k, **config.algo.options)

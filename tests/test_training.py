@@ -1,5 +1,6 @@
 """The loop on real images: the same bits with threads and processes, across a stop and a start, after damage."""
 
+import functools
 import json
 import signal
 import subprocess
@@ -7,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import parallel
 import pytest
 import torch
 
-from repro import checkpoint, record, training
+from repro import checkpoint, ranks, record, training
 from repro.config import RunError, compose, group_options
 
 NAMES = group_options("algo")
@@ -38,30 +40,50 @@ def equal(a: object, b: object) -> bool:
     return a == b
 
 
+def whole(folder: Path, name: str, *overrides: str):
+    """Four steps of an algorithm, uninterrupted."""
+    return config(folder, f"algo={name}", "nodes=2", "steps=4", *overrides)
+
+
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory):
+    """What each algorithm's run ends with."""
+    folder = tmp_path_factory.mktemp("threads")
+
+    @functools.cache
+    def ends(name: str) -> dict[str, object]:
+        training.run(whole(folder, name))
+        return bits(whole(folder, name).folder)
+
+    return ends
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    """The same by processes. They start once, and do all the runs one after the other, as each start takes seconds."""
+    folder = tmp_path_factory.mktemp("processes")
+    configs = {name: whole(folder, name, "cluster=processes") for name in NAMES}
+    ranks.launch(configs["dense"], functools.partial(parallel.train_each, list(configs.values())), training.load_data)
+    return lambda name: bits(configs[name].folder)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_cut_in_two_ends_with_the_same_bits(name, tmp_path):
+def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads, tmp_path):
     """Weights, momentum, residuals, generators, statistics; four steps against two, a stop, and two more."""
-    straight = config(tmp_path / "a", f"algo={name}", "nodes=2", "steps=4")
-    training.run(straight)
-    halved = config(tmp_path / "b", f"algo={name}", "nodes=2", "steps=4", "checkpoint_every=2")
+    halved = whole(tmp_path, name, "checkpoint_every=2")
     training.run(halved)
     for path in (halved.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
         (path / "manifest.json").unlink()
     record.write_status(halved.folder, "running", 2, 4)
     training.run(halved)
-    assert equal(bits(straight.folder), bits(halved.folder))
+    assert equal(threads(name), bits(halved.folder))
     steps = [line["step"] for line in record.read_metrics(halved.folder) if line["kind"] == "step"]
     assert steps == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_and_processes_give_the_same_bits(name, tmp_path):
-    choices = [f"algo={name}", "nodes=2", "steps=2"]
-    threads = config(tmp_path / "a", *choices)
-    processes = config(tmp_path / "b", *choices, "cluster=processes")
-    training.run(threads)
-    training.run(processes)
-    assert equal(bits(threads.folder), bits(processes.folder))
+def test_threads_and_processes_give_the_same_bits(name, threads, processes):
+    assert equal(threads(name), processes(name))
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path):

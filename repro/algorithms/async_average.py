@@ -15,6 +15,12 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.costs import Cost, all_reduce
+
+
+def cost(size: int, parameters: int, k: int, period: int = 4, delay: int = 2) -> Cost:
+    """8 (P-1)/P m bytes in 2 (P-1) rounds, every `period` steps."""
+    return all_reduce(size, parameters)
 
 
 class Algorithm:

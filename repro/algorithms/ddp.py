@@ -12,12 +12,20 @@ from torch.nn.parallel import DistributedDataParallel
 
 from repro.buckets import spans
 from repro.collective import Collective
+from repro.costs import Cost, all_reduce
 from repro.network import ring
 from repro.transport import GroupTransport
 
 RANDOM = threading.Lock()  # PowerSGD's hook seeds torch's one generator, and ranks may be threads
 # "forward_sync_buffers", its successor, would copy BatchNorm's statistics once.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
+
+
+def cost(
+    size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1
+) -> Cost:
+    """8 (P-1)/P m bytes, half of that with hook=fp16, in 2 (P-1) rounds for each bucket; here of one bucket."""
+    return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
 
 
 class Algorithm:

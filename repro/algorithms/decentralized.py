@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.costs import Cost, all_gather
 from repro.primitives import Topology, mix_with_peers
+
+
+def cost(size: int, parameters: int, k: int, topology: Topology = "ring") -> Cost:
+    """8 m bytes in 2 rounds on a ring of P > 2, half of that with pairs; with all 4 (P-1) m in log2 P rounds."""
+    if topology == "all":
+        return all_gather(size, 4 * parameters)
+    neighbours = min(size - 1, 2 if topology == "ring" else 1)
+    return Cost(4 * parameters * neighbours, neighbours)
 
 
 class Algorithm:

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from repro.collective import Collective
+from repro.costs import Cost
 from repro.primitives import exchange_with_peers
 from repro.quantize import MinMax
+
+
+def cost(size: int, parameters: int, k: int, bucket: int = 512) -> Cost:
+    """2 m bytes, and 16 for each `bucket` entries, in 2 rounds for P > 2."""
+    neighbours = min(size - 1, 2)
+    return Cost(neighbours * MinMax(bucket).nbytes(parameters), neighbours)
 
 
 class Algorithm:
