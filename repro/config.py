@@ -26,6 +26,7 @@ from repro.schema import (  # noqa: F401  (the schema is this module's vocabular
     Network,
     RunError,
     Wandb,
+    check_range,
     convert,
     from_dict,
 )
@@ -72,6 +73,26 @@ def compose(overrides: list[str]) -> list[Config]:
             config = _compose_one(point, bases)
             configs.setdefault(config.folder, config)
     return list(configs.values())
+
+
+def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float | None = None) -> Algo:
+    """What `algo=NAME algo.OPTION=VALUE seed=SEED` composes, without Hydra, which the caller's program may be using.
+
+    `density` is looked at only. Raises ConfigError.
+    """
+    from omegaconf import OmegaConf
+
+    for given, value in {"seed": seed, "density": density}.items():
+        declared = next(f for f in dataclasses.fields(Config) if f.name == given)
+        if value is not None:
+            check_range(given, convert(given, value, declared.type), declared.metadata)
+    _check_option("algo", name)
+    values: Any = OmegaConf.create({"seed": seed, "algo": _declared("algo", name)})
+    values = OmegaConf.to_container(values, resolve=True)
+    known = [f"algo.{key}" for key in values["algo"] if key not in FIXED]
+    for key, value in options.items():
+        _check_key(f"algo.{key}", known, f"algo.{key}={value}")
+    return Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
 
 
 def to_yaml(config: Config) -> str:
@@ -151,16 +172,16 @@ def _network_files(overrides: list[str]) -> list[str]:
 
 def _check_groups(parsed: list[Any]) -> None:
     for override in parsed:
-        if override.key_or_group not in GROUPS:
-            continue
-        group, options = override.key_or_group, group_options(override.key_or_group)
-        for text in _texts(override):
-            value = text.partition("=")[2]
-            if value not in options:
-                near = _near(value, options, group + "={}")
-                raise ConfigError(
-                    f"{text}: there is no such {group}.{near} Choose one of {', '.join(options)}."
-                )
+        if override.key_or_group in GROUPS:
+            for text in _texts(override):
+                _check_option(override.key_or_group, text.partition("=")[2])
+
+
+def _check_option(group: str, value: str) -> None:
+    options = group_options(group)
+    if value not in options:
+        near = _near(value, options, group + "={}")
+        raise ConfigError(f"{group}={value}: there is no such {group}.{near} Choose one of {', '.join(options)}.")
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:
