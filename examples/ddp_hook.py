@@ -42,7 +42,7 @@ for epoch in range(1, 6):
         loss.backward()
         optimizer.step()
         total += loss.item()
-        sent += state.traffic.bytes_sent  # of this step; the first one is dense
+        sent += state.traffic.bytes_sent  # of this step; the first two are dense
     scheduler.step()
     if rank == 0:
         print(f"epoch {epoch}: loss {total / len(batches):.4f}, {sent / len(batches):,.0f} bytes sent a step")

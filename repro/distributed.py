@@ -1,17 +1,11 @@
-"""The algorithms in a training loop of one's own, and inside DistributedDataParallel.
-
-    node = distributed.wrap(model, optimizer, "gtopk", density=0.001)      # optimizer.step() does the rest
-
-    model = DistributedDataParallel(model)
-    model.register_comm_hook(distributed.State("gtopk", density=0.001), distributed.hook)
-"""
+"""The algorithms in a training loop of one's own (`wrap`), and inside DistributedDataParallel (`State` and `hook`)."""
 
 # DDP reads the annotations of a hook, so they are no texts in this file.
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -27,6 +21,7 @@ from repro.schema import Algo, ConfigError
 from repro.transport import GroupTransport
 
 KEY = "repro"  # of our part in the optimizer's state_dict
+DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
 
 
 def wrap(
@@ -136,8 +131,8 @@ class Node:
 class State:
     """For `hook`: one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
 
-    `density` may be changed between steps; `traffic` is that of the last step. DDP forms its buckets anew after the
-    first step, so that one is dense and the algorithms begin with the second; after `load_state_dict` too.
+    `density` may be changed between steps; `traffic` is that of the last step. The first two steps are dense, those
+    after `load_state_dict` too: DDP then forms its buckets anew.
     """
 
     def __init__(
@@ -149,14 +144,14 @@ class State:
         **options: Any,
     ):
         self.algo, self.density, self.group = config.algorithm(name, options, seed, density), density, group
-        kind = algorithms.of(self.algo)
-        if algorithms.mixes(kind) or hasattr(kind, "wrap"):
-            what = "mixes weights" if algorithms.mixes(kind) else "is DDP itself"
+        sample = algorithms.load(self.algo, 8)
+        if algorithms.mixes(sample) or hasattr(sample, "wrap"):
+            what = "mixes weights" if algorithms.mixes(sample) else "is DDP itself"
             raise ConfigError(f"algo={name} {what} and cannot be a hook of DDP's gradients; choose algo=dense, for one")
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
         self.collective: Collective | None = None
-        self.first, self.ended = True, True  # it is the first step; the last bucket was the last of its step
+        self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
 
     @property
@@ -170,11 +165,12 @@ class State:
             self.collective = connect(self.group, gradient.device).aside()
         if self.ended:
             self.collective.traffic = Traffic()
-        if not self.first and bucket.index() not in self.buckets:
-            self.buckets[bucket.index()] = self.algorithm(bucket.index(), layers, gradient.device)
-        algorithm = None if self.first else self.buckets[bucket.index()]
+        dense, number = self.steps < DENSE_STEPS, bucket.index()
+        if not dense and number not in self.buckets:
+            self.buckets[number] = self.algorithm(number, layers, gradient.device)
+        algorithm = None if dense else self.buckets[number]
         self.ended = bucket.is_last()
-        self.first = self.first and not self.ended
+        self.steps += self.ended
 
         cuda = gradient.is_cuda
         stream = torch.cuda.stream(torch.cuda.current_stream(gradient.device)) if cuda else nullcontext()
@@ -203,12 +199,12 @@ class State:
             algorithm.density = self.density
         return algorithm.step(gradient, self.collective)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[int, Any]:
         """Of this rank: each saves its own."""
         return self.saved | {number: algorithm.state_dict() for number, algorithm in self.buckets.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.saved, self.buckets, self.first = dict(state), {}, True
+    def load_state_dict(self, state: dict[int, Any]) -> None:
+        self.saved, self.buckets, self.steps = dict(state), {}, 0
 
 
 def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -252,11 +248,12 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
             "there is no process group: call torch.distributed.init_process_group first, and start the script with "
             "torchrun --nproc-per-node=2 SCRIPT"
         )
-    whole = group or dist.group.WORLD
+    whole = cast(dist.ProcessGroup, group or dist.group.WORLD)
     backend, ranks = dist.get_backend_config(whole), dist.get_process_group_ranks(whole)
     wire = device if f"{device.type}:nccl" in backend else torch.device("cpu")
 
     def again(number: int) -> GroupTransport:
-        return GroupTransport(dist.new_group(ranks, backend=backend, use_local_synchronization=True), wire)
+        more = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        return GroupTransport(cast(dist.ProcessGroup, more), wire)
 
     return Collective(GroupTransport(whole, wire, again))

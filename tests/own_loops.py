@@ -1,0 +1,154 @@
+"""Loops of a user's own on the two ranks of a torchrun, for test_distributed.py: leaves what each found in a file."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from repro import distributed
+from repro.config import group_options
+
+STEPS, BATCH, DENSITY = 6, 8, 0.05
+HOOKS = ("dense", "gtopk", "gtopk_butterfly", "powersgd", "onebit")
+OPTIONS: dict[str, dict[str, Any]] = {"qadam": {"warmup_steps": 2}, "local_sgd": {"period": 3}}
+DATA = torch.Generator().manual_seed(1)
+INPUTS = torch.randn(STEPS, 2 * BATCH, 10, generator=DATA)
+TARGETS = torch.randint(4, (STEPS, 2 * BATCH), generator=DATA)
+
+
+class Network(nn.Module):
+    def __init__(self, seed: int):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(10, 30), nn.Linear(30, 4)
+        self.frozen = nn.Parameter(torch.randn(3), requires_grad=False)
+        self.unused = nn.Parameter(torch.randn(5))  # no gradient reaches it
+        self.register_buffer("mean", torch.randn(10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x - self.mean))) + self.frozen[0]
+
+
+def descent(model: nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+
+def train(model: Callable, optimizer, scheduler, steps: range, part: slice, to_none: bool = True) -> None:
+    for step in steps:
+        optimizer.zero_grad(set_to_none=to_none)
+        nn.functional.cross_entropy(model(INPUTS[step, part]), TARGETS[step, part]).backward()
+        optimizer.step()
+        scheduler.step()
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([x.detach().reshape(-1) for x in model.parameters()])
+
+
+def plain() -> Tensor:
+    """One rank, all the data, no code of ours."""
+    model = Network(seed=0)
+    train(model, *descent(model), range(STEPS), slice(None))
+    return weights(model)
+
+
+def wrapped(name: str, rank: int, own: slice, **given: Any) -> dict[str, Any]:
+    """Straight, with gradients that stay, and interrupted by a checkpoint that new objects go on from."""
+    found: dict[str, Any] = {}
+    for way in ("straight", "stays", "resumed"):
+        model = Network(seed=rank)
+        optimizer, scheduler = descent(model)
+        node = distributed.wrap(model, optimizer, name, density=DENSITY, **OPTIONS.get(name, {}), **given)
+        half = STEPS if way != "resumed" else STEPS // 2 + 1
+        train(model, optimizer, scheduler, range(half), own, to_none=way != "stays")
+        if way == "resumed":
+            file = io.BytesIO()
+            torch.save([model.state_dict(), optimizer.state_dict(), scheduler.state_dict()], file)
+            file.seek(0)
+            model = Network(seed=rank + 7)
+            optimizer, scheduler = descent(model)
+            node = distributed.wrap(model, optimizer, name, density=DENSITY, **OPTIONS.get(name, {}), **given)
+            for one, state in zip((model, optimizer, scheduler), torch.load(file), strict=True):
+                one.load_state_dict(state)
+            train(model, optimizer, scheduler, range(half, STEPS), own)
+        found[way], found["bytes"] = weights(model), node.traffic.bytes_sent
+    return found
+
+
+def hooked(name: str | None, rank: int, own: slice, **settings: Any) -> dict[str, Any]:
+    """In several buckets, which DDP forms anew after the first step; `name=None`: DDP without a hook."""
+    network = Network(seed=rank)
+    network.unused.requires_grad_(False)
+    model = DistributedDataParallel(network, bucket_cap_mb=0.0002, **settings)
+    optimizer, scheduler = descent(model)
+    state = distributed.State(name or "dense", density=DENSITY)
+    if name:
+        model.register_comm_hook(state, distributed.hook)
+    train(model, optimizer, scheduler, range(STEPS), own)
+    sizes = [kept["residual"].numel() for kept in state.state_dict().values() if "residual" in kept]
+    return {"weights": weights(network), "sizes": sizes, "bytes": state.traffic.bytes_sent}
+
+
+def resumed_hook(rank: int, own: slice) -> bool:
+    """Whether a new State's buckets begin with what the saved one's kept."""
+    states: list[Any] = []
+    for steps in (4, 2, 3):  # the first two of each are dense
+        network = Network(seed=rank)
+        network.unused.requires_grad_(False)
+        model = DistributedDataParallel(network)
+        state = distributed.State("gtopk_butterfly", density=DENSITY)
+        if states:
+            state.load_state_dict(states[0])
+        model.register_comm_hook(state, distributed.hook)
+        train(model, *descent(model), range(steps), own)
+        states.append(state.state_dict())
+    straight, waiting, used = (state[0]["residual"] for state in states)
+    return torch.equal(straight, waiting) and not torch.equal(straight, used)
+
+
+def broken_hook(own: slice) -> str:
+    model = DistributedDataParallel(Network(seed=0), find_unused_parameters=True)
+    state = distributed.State("dense")
+
+    def fail(*_: Any) -> Tensor:
+        raise ValueError("the algorithm failed")
+
+    state.aggregate = fail  # type: ignore[method-assign]
+    model.register_comm_hook(state, distributed.hook)
+    try:
+        train(model, *descent(model), range(1), own)
+    except RuntimeError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    own = slice(rank * BATCH, (rank + 1) * BATCH)
+    names = [name for name in group_options("algo") if name != "ddp"]
+    found = {
+        "plain": plain(),
+        "wrapped": {name: wrapped(name, rank, own) for name in names},
+        "group": wrapped("async_average", rank, own, group=dist.new_group([0, 1]))["straight"],
+        "alone": wrapped("gtopk", rank, slice(None), group=[dist.new_group([one]) for one in (0, 1)][rank]),
+        "ddp": hooked(None, rank, own)["weights"],
+        "hooked": {name: hooked(name, rank, own) for name in HOOKS},
+        "static": hooked("gtopk_butterfly", rank, own, static_graph=True),
+        "resumed_hook": resumed_hook(rank, own),
+        "broken_hook": broken_hook(own),
+    }
+    torch.save(found, folder / f"rank-{rank}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
