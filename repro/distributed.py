@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from repro import algorithms, config
@@ -41,11 +42,17 @@ def wrap(
     accumulation work as before. What is clipped before the step is this rank's gradient.
 
     The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call.
-    dgc and qadam have momentum of their own: the optimizer's must then be 0. Raises ConfigError.
+    dgc and qadam have momentum of their own: the optimizer's must then be 0. Every rank takes every step: where a
+    GradScaler skips one for itself, the others wait for it. Raises ConfigError.
     """
     algo = config.algorithm(name, options, seed, density)
     if hasattr(algorithms.of(algo), "wrap"):
         raise ConfigError(f"algo={name}: DistributedDataParallel wraps the model itself; choose algo=dense, for one")
+    if isinstance(model, DistributedDataParallel):
+        raise ConfigError(
+            "DistributedDataParallel has averaged the gradients by then: give wrap the model inside it, "
+            "trained without it, or register distributed.hook on it"
+        )
     layers = trainable(model, optimizer)
     collective = connect(group, layers[0].device)
     start = Collective(collective.transport)  # counts apart from the steps

@@ -179,6 +179,12 @@ def test_wrapped_without_ranks_or_with_the_wrong_parameters():
         distributed.wrap(model, optimizer, "gtopk")
 
 
+def test_a_model_inside_ddp_is_not_wrapped_again(alone):
+    model, optimizer = network()
+    with pytest.raises(ConfigError, match="register distributed.hook on it"):
+        distributed.wrap(torch.nn.parallel.DistributedDataParallel(model), optimizer, "gtopk")
+
+
 def test_any_optimizer_and_what_is_refused_at_its_steps(alone):
     (model, optimizer), (same, plain) = network(), network()
     node = distributed.wrap(model, optimizer, "gtopk", density=1.0)
