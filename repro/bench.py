@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from repro import algorithms, fit, lab, network, ranks, rehearsal
-from repro.collective import Transport
+from repro.collective import Collective, Transport
 from repro.config import Config, ConfigError
 from repro.ranks import Rank
 from repro.schedule import entries
@@ -147,9 +150,15 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     `seconds` is the communication alone: the same messages, without the merges between them, as all ranks
     share this machine's cores. `step_s` has the algorithm's own work in it, crowded as it is.
     """
-    k = entries(config.density, parameters)
-    schedule = rehearsal.schedule(config.algo, rank.size, parameters, k)
-    rounds, wire, period = schedule[rank.rank], config.network, algorithms.period(algorithms.load(config.algo, 1))
+    k, algorithm = entries(config.density, parameters), algorithms.load(config.algo, 1)
+    name, wire, period = config.algo.name, config.network, algorithms.period(algorithm)
+    if hasattr(algorithm, "wrap"):
+        schedule, step = ddp(algorithm, parameters, rank)
+        name += "" if algorithm.hook == "none" else f"_{algorithm.hook}"
+    else:
+        schedule = rehearsal.schedule(config.algo, rank.size, parameters, k)
+        step = sparse_step(config, k, rank) if config.algo.sparse else None
+    rounds = schedule[rank.rank]
     play = rehearsal.play(rounds, rank.collective.transport)
     warm = rehearsal.time_together(play, rank.control, 2)  # connections, windows, pages
     repeats = max(3, min(repeats, int(CASE_S / warm[1])))
@@ -162,11 +171,12 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     counts = rank.control.gather_objects((counted, sent - idle))
     total, on_wire = (sum(column) for column in zip(*counts, strict=True))
     return {
-        "algo": config.algo.name, "nodes": rank.size, "parameters": parameters,
+        "algo": name, "nodes": rank.size, "parameters": parameters,
         "k": k if config.algo.sparse else None, "seconds": median / period, "spread": spread / period,
         "modelled": modelled / period, "bound": bound / period,
         "to_model": median / modelled, "to_bound": median / bound,
-        "counted_to_wire": total / on_wire, "step_s": _step(config, k, rank, repeats), "repeats": repeats,
+        "counted_to_wire": total / on_wire, "repeats": repeats,
+        "step_s": statistics.median(rehearsal.time_together(step, rank.control, repeats)) if step else None,
         "network": wire.name,
     }  # fmt: skip
 
@@ -179,17 +189,38 @@ def _sent(rank: Rank, action: Callable[[], object], repeats: int) -> tuple[list[
     return taken, lab.bytes_sent() - before
 
 
-def _step(config: Config, k: int, rank: Rank, repeats: int) -> float | None:
-    """Median seconds of the algorithm's own step on random values; None for dense, which is its message."""
-    if not config.algo.sparse:
-        return None
+def sparse_step(config: Config, k: int, rank: Rank) -> Callable[[], object]:
+    """The algorithm's own step on random values."""
     parameters = SURPLUS * k
     generator = torch.Generator().manual_seed(rank.rank)
     algorithm = algorithms.load(config.algo, parameters)
     algorithm.density = (k + 0.5) / parameters
     gradient = torch.randn(parameters, generator=generator)
+    return lambda: algorithm.step(gradient.clone(), rank.collective)
+
+
+class Linear(nn.Module):
+    """A nearly square matrix whose gradient is what `forward` is given: DDP takes one from a backward pass alone."""
+
+    def __init__(self, parameters: int):
+        super().__init__()
+        rows = math.isqrt(parameters)
+        self.weight = nn.Parameter(torch.zeros(rows, parameters // rows))
+
+    def forward(self, gradient: Tensor) -> Tensor:
+        return (self.weight * gradient).sum()
+
+
+def ddp(algorithm: Any, parameters: int, rank: Rank) -> tuple[list[list[network.Round]], Callable[[], object]]:
+    """What DDP and its hook send for one matrix, on every rank, and its step: backward with all that they do in it."""
+    model, collective = Linear(parameters), Collective(rank.collective.transport)
+    wrapped = algorithm.wrap(model, collective)
+    gradient = torch.randn(model.weight.shape, generator=torch.Generator().manual_seed(rank.rank))
 
     def step() -> None:
-        algorithm.step(gradient.clone(), rank.collective)
+        wrapped(gradient).backward()
 
-    return statistics.median(rehearsal.time_together(step, rank.control, repeats))
+    for _ in range(3):  # PowerSGD's hook compresses from the third step on
+        step()
+    algorithm.step(gradient, collective)  # counts
+    return rank.control.gather_objects([done for done in collective.traffic.rounds if done.sent]), step

@@ -56,6 +56,7 @@ def collectives(
     repro bench collectives nodes=4 --parameters 270k
     repro bench collectives algo=dense,gtopk nodes=2,4,8 network=results/lab/network.yaml
     repro bench collectives algo=gtopk,gtopk_butterfly nodes=3,5,6,7,12,31 --parameters 14.7M
+    repro bench collectives algo=ddp algo.hook=none,fp16,powersgd nodes=4   PyTorch's own
 
     Modelled with the network's alpha and beta: calibrate them first with `repro bench network`.
     """
