@@ -151,13 +151,16 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     share this machine's cores. `step_s` has the algorithm's own work in it, crowded as it is.
     """
     k, algorithm = entries(config.density, parameters), algorithms.load(config.algo, 1)
+    step: Callable[[], object] | None = None
     name, wire, period = config.algo.name, config.network, algorithms.period(algorithm)
     if hasattr(algorithm, "wrap"):
         schedule, step = ddp(algorithm, parameters, rank)
-        name += "" if algorithm.hook == "none" else f"_{algorithm.hook}"
+        hook = config.algo.options["hook"]
+        name += "" if hook == "none" else f"_{hook}"
     else:
         schedule = rehearsal.schedule(config.algo, rank.size, parameters, k)
-        step = sparse_step(config, k, rank) if config.algo.sparse else None
+        if config.algo.sparse:
+            step = sparse_step(config, k, rank)
     rounds = schedule[rank.rank]
     play = rehearsal.play(rounds, rank.collective.transport)
     warm = rehearsal.time_together(play, rank.control, 2)  # connections, windows, pages
