@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from repro import distributed
+from repro import algorithms, bench, config, distributed
 from repro.config import group_options
+from repro.ranks import Rank
 
 STEPS, BATCH, DENSITY = 6, 8, 0.05
 HOOKS = ("dense", "gtopk", "gtopk_butterfly", "powersgd", "onebit")
@@ -129,6 +130,16 @@ def broken_hook(own: slice) -> str:
     return "nothing was raised"
 
 
+def benched(hook: str) -> list[int]:
+    """Bytes that each rank sends for one matrix of 200 x 200 inside DDP, as `repro bench collectives` finds them."""
+    collective = distributed.connect(None, torch.device("cpu"))
+    rank = Rank(collective, collective, torch.device("cpu"), False, dist.HashStore())
+    algorithm = algorithms.load(config.algorithm("ddp", {"hook": hook, "rank": 3}), 1)
+    schedule, step = bench.ddp(algorithm, 200 * 200, rank)
+    step()
+    return [sum(done.sent * done.repeat for done in rounds) for rounds in schedule]
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -143,6 +154,7 @@ def main(folder: Path) -> None:
         "ddp": hooked(None, rank, own)["weights"],
         "hooked": {name: hooked(name, rank, own) for name in HOOKS},
         "static": hooked("gtopk_butterfly", rank, own, static_graph=True),
+        "benched": {hook: benched(hook) for hook in ("none", "fp16", "powersgd")},
         "resumed_hook": resumed_hook(rank, own),
         "broken_hook": broken_hook(own),
     }

@@ -183,7 +183,7 @@ def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> 
 def test_a_key_added_later_leaves_old_run_ids_alone() -> None:
     before = one()
     later = dataclasses.make_dataclass(
-        "Config", [("bucket_mb", float, schema.key(default=0.0))], bases=(Config,), frozen=True, kw_only=True
+        "Config", [("added_later", float, schema.key(default=0.0))], bases=(Config,), frozen=True, kw_only=True
     )
     values = {f.name: getattr(before, f.name) for f in dataclasses.fields(before)}
     assert later(**values).run_id == before.run_id

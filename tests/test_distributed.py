@@ -104,6 +104,11 @@ def test_ddps_hook_where_buckets_change_later_where_it_resumes_and_where_it_fail
     assert all("the algorithm failed" in rank["broken_hook"] for rank in ranks)
 
 
+def test_the_bench_finds_what_ddps_own_hooks_publish(ranks):
+    m, factors = 200 * 200, 3 * (200 + 200)
+    assert ranks[0]["benched"] == {"none": [4 * m] * 2, "fp16": [2 * m] * 2, "powersgd": [4 * factors] * 2}
+
+
 # One rank.
 
 
