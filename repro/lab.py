@@ -10,9 +10,9 @@ file: the launcher holds the switch open and each rank its own, so the kernel ta
 last of these processes, however they end, and two labs cannot meet. It needs root, or a kernel that lets
 users make namespaces.
 
-A full bucket lets its first quarter of a millisecond pass at once. So a message below 32 KB (at 1 Gbps)
-pays for its size only when others go before it, and after a pause a large one is that much faster. A
-smaller bucket would cost more interrupts than two cores can serve. Delay is not added (`netem` is missing
+A full bucket lets its first 0.4 ms pass at once. So a message below 48 KB (at 1 Gbps) pays for its size
+only when others go before it, and after a pause a large one is that much faster. With 32 KB, two cores
+served the buckets too late to keep links of 8 nodes full. Delay is not added (`netem` is missing
 in many kernels): alpha is what this machine's TCP takes, and `repro bench network` measures it.
 """
 
@@ -32,7 +32,8 @@ from typing import Any
 from repro.schema import ConfigError
 
 INTERFACE = "eth0"
-BURST_S = 262e-6  # a bucket's depth in line time
+BURST_S = 393e-6  # a bucket's depth in line time
+LARGEST = 2 / 3  # of a bucket, that TCP hands over at once: what is left of it bridges a timer that is late
 BURST_BYTES = 4096, 1 << 17  # its least (two frames and a half) and its most
 QUEUE_BYTES = 4 << 20  # before a bucket; deep, as a lost packet would cost TCP's 200 ms
 FIRST_ADDRESS = ip_address("10.83.0.1")
@@ -146,7 +147,7 @@ def _shape(ip: Any, index: int, bits_per_s: float) -> None:
     """Hold what this end sends to `bits_per_s`, and bring it up."""
     depth = burst(bits_per_s)
     # TCP hands over up to 64 KB at once; more than a bucket holds would be cut up, at ten times the work.
-    ip.link("set", index=index, state="up", gso_max_size=min(depth - 1024, 1 << 16))
+    ip.link("set", index=index, state="up", gso_max_size=min(int(depth * LARGEST), 1 << 16))
     ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=depth, limit=QUEUE_BYTES, mtu=1514)
 
 

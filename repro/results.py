@@ -188,8 +188,10 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]
     first = runs[0]
+    settings = {k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS}
+    del settings["data"]["root"]  # a place on that machine
     group = Group(
-        settings={k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS},
+        settings=settings,
         data=first.provenance.get("data", first.config.data.name),
         seeds=[run.config.seed for run in runs],
         runs=[place.name for place, _ in members],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
@@ -12,17 +13,18 @@ from repro.results import Group, Results
 from repro.tables import Row
 
 
-def longest(groups: Sequence[Group]) -> list[Group]:
-    """Of each model, the runs over the most epochs: curves of unlike schedules never share a panel."""
-    most = {
-        model: max(g.settings["epochs"] for g in groups if g.model == model)
-        for model in {g.model for g in groups}
-    }
-    return [group for group in groups if group.settings["epochs"] == most[group.model]]
+def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
+    """Of each model, the runs over one number of epochs, as curves of unlike schedules never share a panel.
+
+    That with the most settings to compare; of several such the longest.
+    """
+    counts = Counter((group.model, group.settings["epochs"]) for group in groups)
+    best = {model: max((n, epochs) for (of, epochs), n in counts.items() if of == model)[1] for model, _ in counts}
+    return [group for group in groups if group.settings["epochs"] == best[group.model]]
 
 
 def rows(results: Results, experiment: str) -> list[Row]:
-    return [row for group in longest(results.groups(experiment)) for row in of_group(group)]
+    return [row for group in of_one_schedule(results.groups(experiment)) for row in of_group(group)]
 
 
 def of_group(group: Group) -> list[Row]:

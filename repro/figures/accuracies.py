@@ -1,6 +1,6 @@
 """Final loss and accuracy of every convergence run, with what its steps cost."""
 
-from repro.figures import _curves, _draw
+from repro.figures import _draw
 from repro.results import Results
 from repro.tables import Row
 
@@ -10,9 +10,9 @@ COMMAND = "repro run experiment=convergence"
 
 def table(results: Results) -> list[Row]:
     rows = []
-    groups = [group for group in _curves.longest(results.groups("convergence")) if group.curve]
+    groups = [group for group in results.groups("convergence") if group.curve]
     order = _draw.algos_of({"algo": group.algo} for group in groups)
-    for group in sorted(groups, key=lambda group: (group.model, order.index(group.algo))):
+    for group in sorted(groups, key=lambda group: (group.model, group.settings["epochs"], order.index(group.algo))):
         last = group.curve[-1]
         rows.append(
             {

@@ -14,7 +14,7 @@ COMMAND = "repro run experiment=batch_sensitivity"
 
 def table(results: Results) -> list[Row]:
     """The last evaluation of each run."""
-    groups = _curves.longest(results.groups("batch_sensitivity"))
+    groups = _curves.of_one_schedule(results.groups("batch_sensitivity"))
     rows = [_curves.of_group(group)[-1] for group in groups if group.curve]
     return sorted(rows, key=lambda row: (row["model"], row["algo"], row["batch_per_node"]))
 

@@ -73,7 +73,7 @@ def _accuracy(results: Results) -> Iterator[Row]:
         "repro run experiment=select_from_k_times_P",
     )
     command = "repro run experiment=density_sensitivity"
-    groups = _curves.longest([g for g in results.groups("density_sensitivity") if g.model == "resnet20"])
+    groups = _curves.of_one_schedule([g for g in results.groups("density_sensitivity") if g.model == "resnet20"])
     by_density = {f"{g.settings['density']:g}": g for g in groups if g.algo == "gtopk"}
     for density in ("0.0005", "0.0001"):
         yield _compared(
@@ -87,7 +87,7 @@ def _accuracy(results: Results) -> Iterator[Row]:
 
 
 def _finals(results: Results, experiment: str, model: str) -> dict[str, Group]:
-    groups = _curves.longest([group for group in results.groups(experiment) if group.model == model])
+    groups = _curves.of_one_schedule([group for group in results.groups(experiment) if group.model == model])
     return {group.algo: group for group in groups if group.curve}
 
 

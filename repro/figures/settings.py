@@ -25,7 +25,7 @@ def table(results: Results) -> list[Row]:
         alike = {name: cells[name] for name in ALIKE} | {"schedule": f"{cells['epochs']} epochs"}
         batch, parameters = cells["batch_per_node"], cells["parameters"]
         rows.append(_row(model, "published", cells["dataset"], parameters, batch, drops, alike))
-    groups = _curves.longest(results.groups("convergence"))
+    groups = _curves.of_one_schedule(results.groups("convergence"))
     for group in {group.model: group for group in groups}.values():
         own = group.settings
         alike = {name: own[name] for name in ALIKE} | {"schedule": group.schedule}
