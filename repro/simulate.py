@@ -103,7 +103,8 @@ def schedule(config: Config, parameters: int, k: int, shapes: Shapes | None = No
         return rehearsal.schedule(config.algo, size, parameters, k, shapes=shapes)
     parts = len(os.sched_getaffinity(0))
     ranks = [range(part, size, parts) for part in range(parts)]
-    with ProcessPoolExecutor(parts, multiprocessing.get_context("fork")) as pool:
+    # One thread each: those that torch had before the fork are not in the child, which would wait for them for ever.
+    with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
         jobs = [pool.submit(rehearsal.schedule, config.algo, size, parameters, k, part, shapes) for part in ranks]
         found = [job.result() for job in jobs]
     return [found[rank % parts][rank // parts] for rank in range(size)]

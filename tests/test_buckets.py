@@ -239,7 +239,12 @@ def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_p
 
 @pytest.mark.parametrize(("hook", "share"), [("fp16", 0.5), ("powersgd", 0.05)])
 def test_the_hooks_of_ddp_send_less(hook, share, tmp_path):
-    run = config(tmp_path, "algo=ddp", f"algo.hook={hook}", "steps=4", "compare_every=1")
+    run = config(tmp_path, "algo=ddp", f"algo.hook={hook}", "steps=4", "compare_every=1", "cluster=processes")
     trained(run)
     (*_, line) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
     assert line["bytes_sent"] == pytest.approx(4 * 269722 * share, rel=0.5 if hook == "powersgd" else 1e-3)
+
+
+def test_powersgd_of_ddp_is_refused_where_ranks_are_threads(tmp_path):
+    with pytest.raises(ConfigError, match="type cluster=processes"):
+        training.run(config(tmp_path, "algo=ddp", "algo.hook=powersgd", "steps=1"))

@@ -14,9 +14,9 @@ from repro.buckets import spans
 from repro.collective import Collective
 from repro.costs import Cost, all_reduce
 from repro.network import ring
+from repro.schema import ConfigError
 from repro.transport import GroupTransport
 
-RANDOM = threading.Lock()  # PowerSGD's hook seeds torch's one generator, and ranks may be threads
 # "forward_sync_buffers", its successor, would copy BatchNorm's statistics once.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
 
@@ -62,8 +62,11 @@ class Algorithm:
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
         elif self.hook == "powersgd":
+            if threading.current_thread() is not threading.main_thread() and collective.size > 1:
+                # It seeds the process's one generator, and waits for the other ranks within its callbacks.
+                raise ConfigError("algo.hook=powersgd cannot have ranks as threads; type cluster=processes")
             state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=self.rank, start_powerSGD_iter=2)
-            wrapped.register_comm_hook(state, power_sgd)
+            wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
             self.messages = factors(shapes, self.rank)
         return wrapped
 
@@ -99,12 +102,6 @@ def factors(shapes: list[torch.Size], rank: int) -> list[int]:
         else:
             whole += n * c
     return [whole, left, right]
-
-
-# DDP reads the annotations of a hook, so they are no texts in this file.
-def power_sgd(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    with RANDOM:
-        return powerSGD_hook.powerSGD_hook(state, bucket)
 
 
 def process_group(collective: Collective) -> dist.ProcessGroup:
