@@ -52,6 +52,20 @@ def load(
 
     `machines`: the machine of every rank. Raises ConfigError.
     """
+    check(config)
+
+    def one(layers: Shapes) -> Algorithm:
+        make = functools.partial(algorithms.load, config.algo, sum(map(math.prod, layers)), device, layers)
+        return Hierarchical(make, machines, rank) if config.hierarchical else make()
+
+    if config.bucket_mb is None:
+        return one(shapes)
+    parts = spans(shapes, [config.bucket_mb])
+    return Buckets(parts, [one(held(shapes, part)) for part in parts])
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError where the algorithm cannot have the buckets, overlap or levels that are asked for."""
     algo, wants = config.algo, []
     if config.bucket_mb is not None:
         wants.append(f"bucket_mb={config.bucket_mb:g}")
@@ -59,13 +73,8 @@ def load(
         wants.append("overlap=on")
     if config.hierarchical:
         wants.append("hierarchical=true")
-
-    def one(layers: Shapes) -> Algorithm:
-        make = functools.partial(algorithms.load, algo, sum(map(math.prod, layers)), device, layers)
-        return Hierarchical(make, machines, rank) if config.hierarchical else make()
-
     if not wants:
-        return one(shapes)
+        return
     sample = algorithms.load(algo, 8)
     if algorithms.mixes(sample) or hasattr(sample, "wrap"):
         what = "mixes weights" if algorithms.mixes(sample) else "makes its own buckets (algo.bucket_mb)"
@@ -79,12 +88,31 @@ def load(
         )
     if config.overlap == "on" and config.on_nonfinite == "skip":
         raise ConfigError("on_nonfinite=skip: with overlap=on part of the gradient is sent by then; type overlap=off")
-    if config.bucket_mb is None:
-        return one(shapes)
-    parts = spans(shapes, [config.bucket_mb])
-    ends = list(itertools.accumulate(map(math.prod, shapes)))
-    held = [[shape for shape, end in zip(shapes, ends, strict=True) if part.start < end <= part.stop] for part in parts]
-    return Buckets(parts, [one(layers) for layers in held])
+
+
+def held(shapes: Shapes, span: slice) -> list[Sequence[int]]:
+    """Those of the layers that are in a bucket."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    return [shape for shape, end in zip(shapes, ends, strict=True) if span.start < end <= span.stop]
+
+
+def ready(spans: Sequence[slice], shapes: Shapes, moments: Sequence[float]) -> list[float]:
+    """When each bucket's last layer has its gradient, of layers that have theirs at `moments`.
+
+    Never before the bucket that goes first.
+    """
+    starts = [0, *itertools.accumulate(map(math.prod, shapes))]
+    own = [
+        max(moment for moment, start in zip(moments, starts, strict=False) if span.start <= start < span.stop)
+        for span in spans
+    ]
+    return list(itertools.accumulate(own, max))
+
+
+def shares(spans: Sequence[slice], seconds: float) -> list[float]:
+    """Each bucket's share of the seconds that all of them take, by its size."""
+    whole = sum(span.stop - span.start for span in spans)
+    return [seconds * (span.stop - span.start) / whole for span in spans]
 
 
 def like_ddp(ddp: Any, shapes: Shapes) -> Buckets:

@@ -7,8 +7,8 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from repro.config import FIXED, GROUPS, conf_folder, group_options, root_keys
-from repro.schema import Config, Wandb
+from repro.config import FIXED, GROUPS, NESTED, conf_folder, group_options, root_keys
+from repro.schema import Config
 
 
 def overrides(before: Sequence[str], incomplete: str) -> list[str]:
@@ -67,7 +67,7 @@ def values(key: str) -> list[str]:
             choices = file.get(group, file).get("choices", {})
             if option in choices:
                 return [str(choice) for choice in choices[option]]
-    hints = get_type_hints(Wandb) if group == "wandb" else get_type_hints(Config)
+    hints = get_type_hints(NESTED.get(group, Config))
     hint = hints.get(option or key)
     return (
         ["true", "false"]

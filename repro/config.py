@@ -25,6 +25,7 @@ from repro.schema import (  # noqa: F401  (the schema is this module's vocabular
     Model,
     Network,
     RunError,
+    Tradeoff,
     Wandb,
     check_range,
     convert,
@@ -35,6 +36,7 @@ LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
 ABOUT = ("choices", "family", "error_feedback", "source")  # what a group's YAML says to people, not to the run
 FIXED = ("name", "sparse", "file", *ABOUT)  # what no override can change
+NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
 
@@ -46,6 +48,13 @@ def conf_folder() -> Path:
 
 def group_options(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
+
+
+def about(algo: str) -> dict[str, Any]:
+    """What the algorithm's YAML says, to the run and to people."""
+    values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
+    found: dict[str, Any] = values.get("algo", values)
+    return found
 
 
 def cost(experiment: str) -> str | None:
@@ -247,7 +256,7 @@ def _compose_one(overrides: list[str], bases: dict[tuple[str, ...], Any]) -> Con
     for group, kind in KINDS.items():
         values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
-        _check_key(name, [*root_keys(), "wandb"], f"{name} (experiment {experiment})")
+        _check_key(name, [*root_keys(), *NESTED], f"{name} (experiment {experiment})")
     return from_dict(values)
 
 
@@ -282,8 +291,8 @@ def _declared(group: str, name: str) -> dict[str, Any]:
 
 @functools.cache
 def root_keys() -> list[str]:
-    plain = [f.name for f in dataclasses.fields(Config) if f.name not in ("wandb", *GROUPS)]
-    return [*plain, *(f"wandb.{f.name}" for f in dataclasses.fields(Wandb))]
+    plain = [f.name for f in dataclasses.fields(Config) if f.name not in (*NESTED, *GROUPS)]
+    return [*plain, *(f"{name}.{f.name}" for name, kind in NESTED.items() for f in dataclasses.fields(kind))]
 
 
 def _dotted(values: Any, prefix: str = "") -> list[str]:

@@ -91,20 +91,14 @@ def bucketed(found: Calibration) -> list[Schedule]:
 
 
 def ready(probe: Worker, found: Calibration) -> list[float]:
-    """When each bucket's last layer has its gradient; never before the bucket that goes first."""
-    starts = [0, *itertools.accumulate(layer.numel() for layer in probe.replica.model.parameters())]
-    spans = probe.algorithm.spans if isinstance(probe.algorithm, buckets.Buckets) else []
-    own = [
-        max(moment for moment, start in zip(found.ready, starts, strict=False) if span.start <= start < span.stop)
-        for span in spans
-    ]
-    return list(itertools.accumulate(own, max))
+    """When each bucket's last layer has its gradient."""
+    shapes = [layer.shape for layer in probe.replica.model.parameters()]
+    return buckets.ready(getattr(probe.algorithm, "spans", []), shapes, found.ready)
 
 
 def compress(probe: Worker, found: Calibration) -> list[float]:
     """Each bucket's share of the compress seconds, by its size."""
-    spans = probe.algorithm.spans if isinstance(probe.algorithm, buckets.Buckets) else []
-    return [found.compress_s * (span.stop - span.start) / probe.replica.gradient.numel() for span in spans]
+    return buckets.shares(getattr(probe.algorithm, "spans", []), found.compress_s)
 
 
 def rehearse(config: Config, rank: Rank, probe: Worker, found: Calibration) -> tuple[float, float, float, float]:

@@ -61,6 +61,8 @@ def launch(configs: list[Config], only: str | None, dry_run: bool, options: list
 
     `only`: a state, and just the runs in it. Without sbatch: the manifests, and how to run them here.
     """
+    if configs[0].tradeoff.bits_per_s:
+        raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro run in place of repro launch")
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
         raise ConfigError(

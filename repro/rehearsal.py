@@ -17,6 +17,7 @@ from torch import Tensor
 
 from repro import algorithms
 from repro.algorithms import Algorithm
+from repro.calibrate import clock
 from repro.collective import Collective, Transport
 from repro.network import Round, Traffic, ring
 from repro.schema import Algo, ConfigError
@@ -29,20 +30,22 @@ PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets are 
 
 
 class Echo:
-    """A transport for one rank without peers: whatever it asks for comes at once, as zeros."""
+    """A transport for one rank without peers: whatever it asks for comes as zeros; `seconds` is what those took."""
 
     def __init__(self, rank: int, size: int):
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.seconds = rank, size, 0.0
         self.reduced: list[tuple[int, int]] = []  # elements and bytes per element of each all_reduce
 
     def send(self, x: Tensor, peer: int) -> None:
         pass
 
     def recv(self, into: Tensor, peer: int) -> None:
+        start = clock()
         into.zero_()
+        self.seconds += clock() - start
 
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
-        into.zero_()
+        self.recv(into, source)
 
     def all_reduce(self, x: Tensor) -> None:
         self.reduced.append((x.numel(), x.element_size()))

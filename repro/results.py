@@ -206,7 +206,9 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
     return rounded(dataclasses.asdict(group))
 
 
-NOT_SETTINGS = {"seed", "results", "experiment", "wandb", "timeout_s", "compare_every", "checkpoint_every"}
+NOT_SETTINGS = {
+    "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every"
+}  # fmt: skip
 SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
 MACHINE = ("versions", "cpu", "cpus", "gpus", "device", "platform", "git")
 

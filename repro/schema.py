@@ -108,6 +108,16 @@ class Wandb(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tradeoff(Checked):
+    """A grid of networks on which iterations are predicted; where it is not empty, nothing is trained."""
+
+    at = "tradeoff."
+    node: Any = key(default="paper", result=False)  # a text, or a number: seconds
+    bits_per_s: list[float] = key(default=list, above=0, result=False)
+    alpha_s: list[float] = key(default=list, low=0, result=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config(Checked):
     model: Model
     data: Data
@@ -115,6 +125,7 @@ class Config(Checked):
     network: Network
     cluster: Cluster
     wandb: Wandb = key(default=Wandb, result=False)
+    tradeoff: Tradeoff = key(default=Tradeoff, result=False)
 
     nodes: int = key(low=1)
     seed: int = key(low=0, high=2**31 - 1)

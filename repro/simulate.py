@@ -10,41 +10,23 @@ import json
 import math
 import multiprocessing
 import os
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from repro import algorithms, models, network, rehearsal, results
-from repro.collective import Collective
-from repro.config import Config, ConfigError
+from repro import algorithms, network, rehearsal
+from repro.buckets import Shapes
+from repro.config import Config
 from repro.network import Link, Round
+from repro.profiles import Node, layers, profile
 from repro.schedule import entries
 from repro.sweep import table
 from repro.tables import Row, for_people
 
-REPEATS = 5  # of each measurement of this machine
 SHARED = 128  # nodes from which their schedules are recorded by all cores
 PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
-
-
-Shapes = Sequence[Sequence[int]]  # of a model's layers
-
-
-@dataclass(frozen=True)
-class Node:
-    """What one node does between two exchanges, in seconds, and the samples it does it on."""
-
-    compute_s: float
-    compress_s: float
-    samples: int
-    source: str
 
 
 def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: Path | None) -> list[Row]:
@@ -57,7 +39,7 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
     for config in configs:
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
-            rows.append(row(config, parameters, profile(node, config, parameters), shapes))
+            rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes))
     table([{name: for_people(cell) for name, cell in one.items()} for one in rows])
     found = crossovers(rows)
     for line in found:
@@ -82,7 +64,8 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
     rounds = schedule(config, parameters, k, shapes)
     period = algorithms.period(algorithms.load(config.algo, 1))
     communicate = network.seconds(rounds, *link) / period
-    compress = node.compress_s if config.algo.sparse and config.nodes > 1 else 0.0
+    own = config.algo.sparse or node.source == "measured"  # what is published or stated is a sparse algorithm's
+    compress = node.compress_s if own and config.nodes > 1 else 0.0
     iteration = node.compute_s + compress + communicate
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
     return {
@@ -152,74 +135,3 @@ def crossovers(rows: Sequence[Row]) -> list[Row]:
                     "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None,
                 })  # fmt: skip
     return found
-
-
-# What a node does.
-
-
-def layers(config: Config) -> Shapes:
-    """Shapes of the configured model's parameters; it is not filled with numbers."""
-    with torch.device("meta"):
-        return [tuple(p.shape) for p in _model(config).parameters()]
-
-
-def _model(config: Config) -> torch.nn.Module:
-    generator = torch.Generator()
-    size = config.data.image_size
-    return models.load(
-        config.model.name, config.data.classes, size, config.seed, generator, **config.model.options
-    )
-
-
-def profile(node: str, config: Config, parameters: int) -> Node:
-    """`paper`: published throughput of one node, published compress time. `measured`: this machine, now.
-    `0.14` or `0.14+0.09`: seconds of compute, and of compress, of one batch. Raises ConfigError."""
-    if node == "paper":
-        return published(config)
-    if node == "measured":
-        return measured(config, parameters)
-    try:
-        compute, compress = (float(part) for part in (node if "+" in node else f"{node}+0").split("+"))
-    except ValueError:
-        raise ConfigError(f"node={node}: choose paper, measured, or seconds as in 0.14+0.09.") from None
-    return Node(compute, compress, config.batch_per_node * config.accumulate, node)
-
-
-def published(config: Config) -> Node:
-    paper, name = results.load().paper, config.model.name
-    parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
-    if name not in parts:
-        raise ConfigError(f"node=paper knows {', '.join(parts)}, not {name}; type node=measured or seconds.")
-    batch = parts[name]["batch_per_node"]
-    return Node(batch / rates[name]["single"], parts[name]["compress"], batch, "paper")
-
-
-def measured(config: Config, parameters: int) -> Node:
-    """One forward and backward pass, and rank 0's own part of one step with peers that send zeros."""
-    model, data = _model(config), config.data
-    images = torch.randn(config.batch_per_node, 3, data.image_size, data.image_size)
-    labels = torch.randint(data.classes, (config.batch_per_node,))
-    compute = _median(lambda: F.cross_entropy(model(images), labels).backward())
-    gradient = torch.randn(parameters)
-    algorithm = algorithms.load(config.algo, parameters)
-    algorithm.density = config.density
-    echo = Collective(rehearsal.Echo(0, config.nodes))
-    inside = echo.seconds
-    period = algorithms.period(algorithm)
-
-    def steps() -> None:
-        for _ in range(period):
-            algorithms.one_step(algorithm, gradient.clone(), echo)
-
-    compress = (_median(steps) - (echo.seconds - inside) / (REPEATS + 1)) / period
-    return Node(compute * config.accumulate, compress, config.batch_per_node * config.accumulate, "measured")
-
-
-def _median(action: Callable[[], Any]) -> float:
-    action()
-    taken = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        action()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)

@@ -59,6 +59,17 @@ def everything() -> Results:
                 for i, a in enumerate(ALGOS)
             ]
         },
+        "tradeoff": tradeoff(),
+        "regret": {
+            "rows": [
+                {
+                    "model": "vgg16", "nodes": 4, "bits_per_s": 1e8, "choice": "topk", "choice_s": 0.22,
+                    "best": "gtopk", "best_s": 0.2, "regret": 1.1, "predicted_s": {"topk": 0.21, "gtopk": 0.23},
+                }  # fmt: skip
+            ],
+            "mean": 1.1,
+            "worst": 1.1,
+        },
         "lab/network": {
             "alpha_s": 0.45e-3,
             "beta_s_per_byte": 8.2e-9,
@@ -174,6 +185,20 @@ def collective(algo: str, nodes: int) -> dict[str, Any]:
         "spread": seconds / 100,
         "modelled": 0.9 * seconds,
         "bound": 0.8 * seconds,
+    }
+
+
+def tradeoff() -> dict[str, Any]:
+    """Two networks by two: gTop-k on the slower, dense on the faster; with latency, averages in the background."""
+    grid = {"over_second": [[3, 1], [3, 1.5]], "over_dense": [[4, 1], [4, 1.5]], "over_exact": [[4, 1], [4, 1.5]]}
+    return {
+        "contenders": ["dense", "gtopk", "async_average"],
+        "bits_per_s": [1e8, 1e9],
+        "alpha_s": [30e-6, 1e-3],
+        "maps": [
+            {"model": "resnet20", "nodes": 32, "relax": relax, "fastest": [[1, 0], [1, last]], **grid}
+            for relax, last in (("compressed", 1), ("all", 2))
+        ],
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro import network, simulate
+from repro import network, profiles, simulate
 from repro.config import ConfigError, compose
 from repro.numbers import counts, doubled
 
@@ -46,12 +46,12 @@ def test_throughput_and_efficiency_follow_from_the_parts():
 
 
 def test_the_published_profile_is_one_nodes_throughput():
-    node = simulate.published(compose(["model=resnet50"])[0])
+    node = profiles.published(compose(["model=resnet50"])[0])
     assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
 
 
 def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
-    node = simulate.measured(compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
+    node = profiles.profile("measured", compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
     assert node.compute_s > 0 and 0 < node.compress_s < 1
 
 

@@ -48,6 +48,11 @@ def run(
     if show:
         typer.echo("---\n".join(config.to_yaml(one) for one in configs), nl=False)
         return
+    if configs[0].tradeoff.bits_per_s:
+        from repro import tradeoff
+
+        tradeoff.run(configs, typer.echo)
+        return
     from repro import sweep
 
     raise typer.Exit(sweep.run(configs))

@@ -54,6 +54,9 @@ STORY = (
     "speedups",
     "lab_iterations",
     "algorithms",
+    "tradeoff",
+    "ranking_flips",
+    "planner_regret",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 # No date, no version: the same rows give the same bytes.

@@ -3,9 +3,7 @@
 import ast
 from pathlib import Path
 
-import yaml
-
-from repro.config import conf_folder
+from repro import config
 from repro.results import Results
 from repro.tables import Row
 
@@ -16,7 +14,7 @@ CODE = Path(__file__).parent.parent / "algorithms"
 
 def table(results: Results) -> list[Row]:
     """One row for each algorithm that was simulated, grouped by family."""
-    about = {row["algo"]: described(row["algo"]) for row in rows(results)}
+    about = {row["algo"]: config.about(row["algo"]) for row in rows(results)}
     return [
         {
             "algorithm": row["algo"],
@@ -34,12 +32,6 @@ def table(results: Results) -> list[Row]:
 
 def rows(results: Results) -> list[Row]:
     return results.summaries.get("algorithms", {}).get("rows", [])
-
-
-def described(name: str) -> Row:
-    """What the algorithm's YAML says about it."""
-    values = yaml.safe_load((conf_folder() / "algo" / f"{name}.yaml").read_text())
-    return values.get("algo", values)
 
 
 def formula(module: str) -> str | None:

@@ -1,0 +1,40 @@
+"""The fastest algorithm on each network of a grid, as `repro run experiment=tradeoff` has predicted it."""
+
+from repro.results import Results
+from repro.tables import Row
+
+COMMAND = "repro run experiment=tradeoff"
+NODES = 32
+AMONG = {
+    "compressed": "all nodes apply the same update",
+    "all": "weights may differ",
+}
+
+
+def cells(results: Results) -> list[Row]:
+    """One row for each cell of the maps of NODES nodes."""
+    found = results.summaries.get("tradeoff", {})
+    return [
+        {
+            "source": "simulated",
+            "model": one["model"],
+            "nodes": one["nodes"],
+            "relax": one["relax"],
+            "alpha_s": alpha,
+            "bits_per_s": bits,
+            "fastest": found["contenders"][one["fastest"][y][x]],
+            **{name: one[name][y][x] for name in ("over_second", "over_dense", "over_exact")},
+        }
+        for one in found.get("maps", [])
+        if one["nodes"] == NODES
+        for y, alpha in enumerate(found["alpha_s"])
+        for x, bits in enumerate(found["bits_per_s"])
+    ]
+
+
+def bandwidth(bits_per_s: float) -> str:
+    return f"{bits_per_s / 1e9:g} Gbps" if bits_per_s >= 1e9 else f"{bits_per_s / 1e6:g} Mbps"
+
+
+def latency(alpha_s: float) -> str:
+    return "0" if alpha_s == 0 else f"{1e3 * alpha_s:g} ms" if alpha_s >= 1e-3 else f"{1e6 * alpha_s:g} µs"

@@ -1,0 +1,120 @@
+"""The trade-off study: critical paths, predicted iterations, and the maps of the fastest."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repro import network, predict, profiles, rehearsal, simulate, tradeoff
+from repro.config import Config, ConfigError, compose
+from repro.critical import Path, critical_paths
+from repro.figures import _maps
+from repro.figures import tradeoff as figure
+from repro.network import Round
+from repro.results import Results
+
+M, K = 100_003, 1_003
+
+
+@pytest.mark.parametrize("config", compose(["algo=all", "nodes=6"]), ids=lambda config: config.algo.name)
+def test_critical_paths_give_the_replays_seconds_on_every_network(config: Config) -> None:
+    schedule = rehearsal.schedule(config.algo, config.nodes, M, K)
+    paths = critical_paths(schedule)
+    for alpha, beta in ((0.0, 1e-9), (5e-3, 8e-11), (1e-4, 9e-9), (4e-5, 8e-8), (1e-6, 1e-10), (1.0, 0.0)):
+        longest = max(path.seconds(alpha, beta) for path in paths)
+        assert longest == pytest.approx(network.seconds(schedule, alpha, beta), rel=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10**8)), min_size=1, max_size=6))
+def test_critical_paths_of_pairs_that_exchange_on_their_own(pairs: list[tuple[int, int]]) -> None:
+    """Each pair is a chain of so many rounds, so the known chains are exactly those that can be the longest."""
+    schedule = []
+    for number, (rounds, size) in enumerate(pairs):
+        one, other = 2 * number, 2 * number + 1
+        schedule += [[Round(other, size, other, size)] * rounds, [Round(one, size, one, size)] * rounds]
+    found = critical_paths(schedule)
+    chains = [Path(rounds, rounds * size) for rounds, size in pairs]
+    for alpha, beta in ((1.0, 0.0), (1.0, 1e-8), (1.0, 1e-6), (1.0, 1e-3)):
+        longest = max(path.seconds(alpha, beta) for path in chains)
+        assert max(path.seconds(alpha, beta) for path in found) == pytest.approx(longest, rel=1e-4)
+
+
+def predicted(*overrides: str, compute: float = 0.2, compress: float = 0.01) -> predict.Iteration:
+    (config,) = compose(["model=resnet20", *overrides])
+    shapes = profiles.layers(config)
+    moments = torch.linspace(compute, compute / 2, len(shapes)).tolist()  # the last layer's gradient comes first
+    return predict.iteration(config, shapes, moments, compress)
+
+
+def test_an_iteration_is_its_parts_and_agrees_with_simulate() -> None:
+    one = predicted("algo=gtopk", "nodes=6", "network=ethernet1g")
+    wire = one.config.network
+    (row,) = simulate.run([one.config], "0.2+0.01", None, None)
+    assert one.parts(wire.alpha_s, wire.beta_s_per_byte)["communicate_s"] == pytest.approx(row["communicate_s"])
+    assert one.seconds(wire.alpha_s, wire.beta_s_per_byte) == pytest.approx(row["iteration_s"])
+
+
+def test_overlap_hides_what_backward_covers_and_no_more() -> None:
+    plain, beside = predicted("algo=dense"), predicted("algo=dense", "bucket_mb=0.1", "overlap=on")
+    assert len(beside.messages) > 5
+    fast, slow = beside.parts(0.0, 1e-10), beside.parts(0.0, 1e-6)
+    last = max(path.seconds(0.0, 1e-10) for path in beside.messages[-1])
+    assert fast["communicate_s"] - fast["hidden_s"] == pytest.approx(last)  # all but the last bucket
+    assert slow["hidden_s"] <= 0.1 + 0.01  # half of the 0.2 s, and later buckets' compress
+    assert beside.seconds(0.0, 1e-8) < plain.seconds(0.0, 1e-8)
+    assert beside.parts(0.0, 1e-8)["communicate_s"] == pytest.approx(plain.parts(0.0, 1e-8)["communicate_s"], rel=0.01)
+
+
+def test_averages_in_the_background_hide_behind_the_steps_they_have() -> None:
+    one = predicted("algo=async_average", "algo.period=4", "algo.delay=2")
+    parts = one.parts(0.0, 1e-6)
+    assert parts["hidden_s"] == pytest.approx(2 * 0.21 / 4) and parts["communicate_s"] > parts["hidden_s"]
+    assert one.seconds(1e-6, 1e-10) == pytest.approx(0.21)
+
+
+def test_what_algorithms_relax() -> None:
+    found = {config.algo.name: predict.relaxes(config.algo) for config in compose(["algo=all"])}
+    assert {name for name, relax in found.items() if relax == "exact"} == {"dense", "ddp", "parameter_server"}
+    assert {"gtopk", "bytegrad", "powersgd", "qadam"} <= {n for n, relax in found.items() if relax == "compressed"}
+    assert {"local_sgd", "async_average", "decentralized"} <= {n for n, relax in found.items() if relax == "all"}
+
+
+def test_a_micro_batch_but_the_last_fills_no_layer() -> None:
+    (config,) = compose(["model=resnet20", "batch_per_node=2", "accumulate=4"])
+    moments = profiles.backward("0.8", config)
+    assert max(moments) == pytest.approx(0.8) and min(moments) > 0.6 and moments[-1] < moments[0]
+
+
+def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tradeoff, "OUT", tmp_path / "tradeoff.json")
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=4", "batch_per_node=2", "tradeoff.node=0.1"]
+    grid = ["tradeoff.bits_per_s=[1e6,1e12]", "tradeoff.alpha_s=[0,1e-3]"]
+    configs = compose([*keys, *grid, "algo=dense,gtopk_butterfly"])
+    assert any(config.overlap == "on" for config in configs)  # in one bucket, as resnet20 has 1 MB: no other iteration
+    tradeoff.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
+    found = json.loads((tmp_path / "tradeoff.json").read_text())
+    rows = {row["relax"]: [] for row in found["maps"]}
+    monkeypatch.setattr(_maps, "NODES", 4)
+    for row in figure.table(Results({}, {"tradeoff": found})):
+        rows[row["relax"]].append(row["fastest"])
+        assert row["over_dense"] >= row["over_exact"] >= 1 and row["over_second"] >= 1
+    slow, fast = rows["compressed"][:2]
+    assert (slow, fast) == ("gtopk_butterfly", "dense")
+    assert rows["all"][3] == "local_sgd"  # an eighth of the latencies
+    (seconds,) = found["rows"]
+    assert set(seconds["seconds"]) == {"dense", "gtopk_butterfly", "local_sgd"}
+    assert all(len(times) == len(found["networks"]) for times in seconds["seconds"].values())
+    before = (tmp_path / "tradeoff.json").read_text()
+    monkeypatch.setattr(tradeoff, "predicted", None)  # nothing is left to predict
+    tradeoff.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
+    assert (tmp_path / "tradeoff.json").read_text() == before
+    with pytest.raises(ConfigError, match="dense"):
+        tradeoff.run(compose([*keys, *grid, "algo=gtopk"]), print)
+
+
+def test_regions_are_neighbours_of_one_name() -> None:
+    cells = {(0, 0): "a", (1, 0): "a", (2, 0): "b", (2, 1): "a", (1, 1): "b", (0, 1): "b"}
+    found = sorted((name, len(region)) for name, region in figure.regions(cells))
+    assert found == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
