@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     group.command()(network)
     group.command()(collectives)
     group.command()(step)
+    group.command()(regret)
     group.command()(selection)
     group.command()(gradient)
     app.add_typer(group, name="bench", help="Measure links and collectives on a real wire.")
@@ -87,3 +88,31 @@ def step(
 
     bench_step.measure_steps(config.compose(overrides or []), steps, repeats, out)
     typer.echo(f"written: {out / 'step.jsonl'}")
+
+
+def regret(
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where the summary goes.")] = Path("results/summaries/regret.json"),
+) -> None:
+    """Measure in the lab what `repro tune` chooses and what else it could have chosen; regret is their ratio.
+
+    \b
+    repro bench regret                                         2 models on links of 0.1 to 10 Gbps: about 15 minutes
+    repro bench regret model=resnet20 nodes=2 network.bits_per_s=1e9 --out /tmp/regret.json
+    repro bench regret algo=dense,topk,gtopk,oktopk network.bits_per_s=3e8,1e9
+    """
+    from repro import config, regret
+
+    defaults = {
+        "model": "resnet20,vgg16",
+        "nodes": "4",
+        "network.bits_per_s": "1e8,3e8,1e9,1e10",
+        "algo": "dense,fp16,bytegrad,topk,gtopk_butterfly",
+        "batch_per_node": "8",
+        "data": "synthetic",
+        "threads": "1",
+        "density_warmup": "[]",
+    }
+    given = {text.partition("=")[0] for text in overrides or []}
+    own = [f"{key}={value}" for key, value in defaults.items() if key not in given]
+    regret.measure(config.compose(["cluster=lab", *own, *(overrides or [])]), out, typer.echo)

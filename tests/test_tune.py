@@ -1,0 +1,154 @@
+"""The planner: which candidates there are, how they are ranked and why, and the command around it."""
+
+import json
+import math
+from pathlib import Path
+
+import made_up
+import pytest
+from typer.testing import CliRunner
+
+from repro import planner, predict, regret
+from repro.cli import app
+from repro.config import Config, ConfigError, compose
+from repro.network import Link
+from repro.results import Group
+
+SOME = "algo=dense,ddp,fp16,topk,gtopk_butterfly,oktopk,local_sgd"
+STATED = "0.05+0.002"  # seconds of compute and of compress, so that nothing but the moments of layers is timed
+
+
+def configs(*overrides: str) -> list[Config]:
+    return compose(["model=resnet20", "nodes=4", "batch_per_node=2", SOME, "threads=1", *overrides])
+
+
+def ranked(*overrides: str, relax: str = "compressed", node: str = STATED, target: float | None = None, groups=()):
+    own = configs(*overrides)
+    return planner.rank(planner.candidates(own, relax, [None, 0.25]), node, target, groups)
+
+
+def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -> None:
+    names = {
+        relax: [predict.label(config) for config in planner.candidates(configs(), relax, [None, 4.0])]
+        for relax in predict.RELAXES
+    }
+    assert names["exact"] == ["dense", "dense, 4 MB overlapped", "ddp"]
+    assert set(names["compressed"]) - set(names["exact"]) == {
+        "fp16", "fp16, 4 MB overlapped", "topk", "topk, 4 MB overlapped",
+        "gtopk_butterfly", "gtopk_butterfly, 4 MB overlapped", "oktopk",
+    }  # fmt: skip
+    assert set(names["all"]) - set(names["compressed"]) == {"local_sgd"}
+    for config in planner.candidates(configs(), "all", [None, 4.0]):
+        predict.buckets.check(config)
+    with pytest.raises(ConfigError, match="exact, compressed, all"):
+        planner.candidates(configs(), "none", [None])
+    with pytest.raises(ConfigError, match="relax=all"):
+        planner.candidates(configs("algo=local_sgd"), "compressed", [None])
+
+
+def test_what_it_says_to_type_is_what_it_would_run() -> None:
+    given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
+    for choice in ranked("algo=dense,topk"):
+        words = planner.run_command(choice, given).split()
+        assert words[:2] == ["repro", "run"]
+        assert compose(words[2:]) == [choice.config]
+
+
+def test_a_slow_network_compresses_and_a_fast_one_does_not_relax() -> None:
+    slow = ranked("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6")
+    assert predict.relaxes(slow[0].config.algo) == "compressed"
+    assert [c.seconds for c in slow][1:] == sorted(c.seconds for c in slow[1:])
+    fast = ranked("network.alpha_s=1e-7", "network.beta_s_per_byte=1e-12")
+    assert predict.label(fast[0].config) in ("dense", "ddp") and fast[0].seconds <= planner.TIE * min(
+        choice.seconds for choice in fast
+    )
+
+
+def test_overlap_is_chosen_where_it_hides_the_messages() -> None:
+    """0.25 MB of 1 MB at a time, when a quarter of the backward pass covers each."""
+    first = ranked("network.alpha_s=1e-6", "network.beta_s_per_byte=2e-8", relax="exact", node="0.2+0")[0]
+    assert first.parts["hidden_s"] > 0
+    assert "overlapped" in predict.label(first.config) or first.config.algo.name == "ddp"
+
+
+def test_the_reason_names_what_an_iteration_is_spent_on() -> None:
+    for alpha, beta, most in ((1e-9, 1e-12, "compute"), (1.0, 1e-12, "latency"), (1e-9, 1e-5, "bytes")):
+        choices = ranked(f"network.alpha_s={alpha}", f"network.beta_s_per_byte={beta}", "algo=dense")
+        lines = planner.why([choice for choice in choices if choice.config.bucket_mb is None])
+        assert f"most of it {most}" in lines[0]
+    shares = [float(word.rstrip("%),")) for word in lines[0].split() if "%" in word]
+    assert sum(shares) == pytest.approx(100, abs=3)
+
+
+def groups() -> list[Group]:
+    """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
+    found = [made_up.group("resnet20", "dense"), made_up.group("resnet20", "topk", density=0.001)]
+    found[1]["settings"]["algo"]["options"] = {}
+    return [Group(**one) for one in found]
+
+
+def test_steps_to_a_target_are_those_of_trained_runs_by_samples() -> None:
+    own = {config.algo.name: config for config in configs()}
+    epoch = 100 * 4 * 32 / (4 * 2)  # in steps of 2 images on each of 4 nodes
+    assert planner.steps_to(0.3, own["dense"], groups()) == pytest.approx(3 * epoch)
+    assert planner.steps_to(0.3, own["ddp"], groups()) == pytest.approx(3 * epoch)  # the same mean gradient
+    assert planner.steps_to(0.3, own["topk"], groups()) == pytest.approx(4 * epoch)
+    assert planner.steps_to(0.9, own["dense"], groups()) is None
+    assert planner.steps_to(0.3, own["fp16"], groups()) is None
+
+
+def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
+    choices = ranked("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6", target=0.3, groups=groups())
+    known = [choice.to_target_s is not None for choice in choices]
+    assert known[0] and known == sorted(known, reverse=True)
+    assert predict.label(choices[0].config) == "topk"  # an epoch more than dense, each of them much shorter
+    assert math.isclose(choices[0].to_target_s, 400 * 4 * 32 / 8 * choices[0].seconds)
+
+
+def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = configs("algo=dense,topk", "nodes=2")
+    choices = regret.plan(own, Link(1e-4, 1e-8))
+    assert choices[0].config.network.beta_s_per_byte == 1e-8
+    assert {"dense", "topk"} <= {predict.label(choice.config) for choice in choices}
+
+
+def tune(*words: str):
+    return CliRunner().invoke(app, ["tune", *words])
+
+
+def test_the_command_ranks_says_why_and_writes(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
+    done = tune(*given, "algo=dense,topk", "density=0.001", f"node={STATED}", "target=0.999", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    assert "Train with it: repro run model=resnet20 nodes=4" in done.output
+    assert "no committed run" in done.output and "most of it" in done.output
+    report = json.loads(out.read_text())
+    assert report["nodes"] == 4 and len(report["ranked"]) >= 2
+    assert report["ranked"][0]["run"] in done.output
+
+
+def test_run_trains_the_first(tmp_path: Path) -> None:
+    given = ["model=resnet20", "nodes=2", "batch_per_node=2", "threads=1", "data=digits", "steps=1"]
+    done = tune(*given, f"results={tmp_path}", "wandb.mode=disabled", "algo=dense", f"node={STATED}", "--run")
+    assert done.exit_code == 0, done.output
+    (status,) = tmp_path.glob("*/*/status.json")
+    assert json.loads(status.read_text())["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["model=resnet20", "nodes=2,4"], "one model"),
+        (["nodes=1"], "nothing to choose"),
+        (["relax=some"], "exact, compressed, all"),
+        (["target=70"], "at most 1"),
+        (["bucket_mb=big"], "above 0"),
+        (["node=fast"], "paper, measured"),
+        (["model=resnet21"], "resnet20"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_said(words: list[str], says: str) -> None:
+    done = tune("algo=dense", *words)
+    assert isinstance(done.exception, ConfigError) and says in str(done.exception)
