@@ -104,7 +104,7 @@ class Worker:
 
     def stop_unless_finite(self, gradient: Tensor) -> None:
         """Raises RunError."""
-        if not (bool(torch.isfinite(gradient.sum())) or bool(torch.isfinite(gradient).all())):
+        if not finite(gradient):
             raise RunError(
                 f"step {self.step}: the gradient of rank {self.rank.rank} is not finite. Lower lr, or type "
                 "on_nonfinite=skip to leave such steps out"
@@ -139,10 +139,15 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     return Step(loss, collective.traffic, compute, compress, communicate, hidden, selected)
 
 
+def finite(x: Tensor) -> bool:
+    """Its sum tells as a rule, without a mask of its size; finite numbers can overflow in it, so then each counts."""
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
+
+
 def all_finite(worker: Worker) -> bool:
     """Whether every rank's gradient is finite; with on_nonfinite=stop, a rank whose own is not raises RunError."""
     if worker.config.on_nonfinite == "skip":
-        return not any_rank(worker.rank.control, not torch.isfinite(worker.replica.gradient).all().item())
+        return not any_rank(worker.rank.control, not finite(worker.replica.gradient))
     if worker.overlap is None:  # else each bucket was looked at before it was sent
         worker.stop_unless_finite(worker.replica.gradient)
     return True
