@@ -101,7 +101,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
         parts = one.parts(wire.alpha_s, wire.beta_s_per_byte)
-        seconds = predict.total(parts)
+        seconds = results.iteration_s(parts)
         steps = None if target is None else steps_to(target, config, groups)
         found.append(Choice(one, parts, seconds, None if steps is None else steps * seconds))
     least = min(choice.seconds for choice in found)

@@ -10,7 +10,7 @@ from repro import algorithms, buckets, rehearsal
 from repro.buckets import Shapes
 from repro.config import Config, about
 from repro.critical import Path, critical_paths
-from repro.results import PARTS
+from repro.results import PARTS, iteration_s
 from repro.schedule import entries
 from repro.schema import Algo
 from repro.tables import Row
@@ -32,7 +32,7 @@ class Iteration:
     shares: list[float]  # with overlap: seconds to compress each bucket
 
     def seconds(self, alpha_s: float, beta_s_per_byte: float) -> float:
-        return total(self.parts(alpha_s, beta_s_per_byte))
+        return iteration_s(self.parts(alpha_s, beta_s_per_byte))
 
     def parts(self, alpha_s: float, beta_s_per_byte: float) -> Row:
         """compute_s, compress_s, communicate_s, and hidden_s: how much of these went on beside the others."""
@@ -45,10 +45,6 @@ class Iteration:
     def latency_s(self, alpha_s: float) -> float:
         """Of its communication, what would be left on a network of endless bandwidth."""
         return float(self.parts(alpha_s, 0.0)["communicate_s"])
-
-
-def total(parts: Row) -> float:
-    return float(sum(parts[part] for part in PARTS) - parts["hidden_s"])
 
 
 def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress_s: float) -> Iteration:

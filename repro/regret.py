@@ -15,7 +15,7 @@ from repro.config import Config, ConfigError
 from repro.network import Link, Round
 from repro.planner import Choice
 from repro.ranks import Rank
-from repro.results import MACHINE, PARTS, rounded
+from repro.results import MACHINE, iteration_s, rounded
 from repro.tables import Row
 from repro.training import load_data
 
@@ -67,7 +67,7 @@ def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Datase
         line["compute_s"] for line in taken
     )  # the same of all, so noise there decides nothing
     names = [predict.label(choice.config) for choice in choices]
-    seconds = [compute_s + sum(line[part] for part in PARTS[1:]) - line["hidden_s"] for line in taken]
+    seconds = [iteration_s(line | {"compute_s": compute_s}) for line in taken]
     measured = dict(zip(names, seconds, strict=True))
     best = min(measured, key=measured.__getitem__)
     return {

@@ -5,11 +5,10 @@ import math
 
 import pytest
 import torch
-import yaml
 from parallel import on_ranks
 
 from repro import algorithms
-from repro.config import compose, conf_folder, group_options
+from repro.config import about, compose, group_options
 from repro.network import seconds
 
 # Those that mix weights are tested in test_mixing.py.
@@ -23,13 +22,6 @@ M = 1000
 PLAIN = {"dgc": ["algo.momentum=0"], "qadam": ["algo.warmup_steps=0", "algo.beta1=0", "algo.eps=1.0"]}
 # How far the update may be from the mean gradient, where entries are -9 to 9: a quantum there, and one back.
 ERRORS = {"bytegrad": 2 * 18 / 255, "qsgd": 2 * 9 / 127, "fp16": 9 * 2**-10}
-
-
-def about(name: str) -> dict:
-    """What the algorithm's YAML says of it."""
-    values = yaml.safe_load((conf_folder() / "algo" / f"{name}.yaml").read_text())
-    return values.get("algo", values)
-
 
 ABOUT = {name: about(name) for name in NAMES}
 CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("worker", "worker and owner")]
