@@ -1,5 +1,6 @@
 """Invariants that every algorithm must keep; a new file in algorithms/ with its YAML is found and tested here."""
 
+import functools
 import importlib
 import math
 
@@ -28,6 +29,7 @@ CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("worke
 LOSSY = [name for name in NAMES if ABOUT[name]["family"] in ("quantised", "low rank")]
 
 
+@functools.cache  # a composition takes a tenth of a second
 def algo(name: str, *overrides: str):
     return compose([f"algo={name}", "data=digits", *overrides])[0].algo
 
