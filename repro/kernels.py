@@ -4,9 +4,9 @@ The bits of a float32 without its sign, read as an int32, order like its magnitu
 and both zeros included. The kernels release the GIL and hold no state, so ranks that are threads may call
 them at once. They are compiled when this module is imported, so forked ranks find them compiled.
 
-Two habits make them fast: loops run over a slice from 0 (an index that might be negative is checked at each
-access, which rules out vector instructions), and what is appended is written first and counted after,
-without a branch to mispredict.
+Two habits make them fast: loops run over a slice from 0 or count without a sign (an index that might be negative
+is checked at each access, which rules out vector instructions), and what is appended is written first and
+counted after, without a branch to mispredict.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ BLOCK = 128  # so many entries are passed over at once if the largest magnitude 
 SUBBLOCK = 16  # the same within a block that is not
 SLACK = 4096  # room beyond 2 k for candidates, so that small k are seldom compacted
 MAGNITUDE = np.int32(0x7FFFFFFF)
+LANES = 4  # of counts: neighbours often fall into one bin, and to count there again waits for the count before
+START, ONE = np.uint64(0), np.uint64(1)
 
 
 def compiled(signature: str) -> Callable[[Any], Any]:
@@ -38,24 +40,30 @@ def compiled(signature: str) -> Callable[[Any], Any]:
 @compiled("int32(int32[::1], int64)")
 def kth_largest(bits, k):
     """The k-th largest magnitude as an integer, 1 <= k <= bits.size: a radix search by 11 + 10 + 10 bits."""
-    counts = np.empty(2048, np.int64)
+    counts = np.empty((LANES, 2048), np.int32)
     near = bits  # those that begin with the prefix
     prefix = 0
     for shift, width in ((20, 11), (10, 10), (0, 10)):
         counts[:] = 0
-        for i in range(near.size):
-            counts[((near[i] & MAGNITUDE) >> shift) & ((1 << width) - 1)] += 1
-        digit = (1 << width) - 1
-        while counts[digit] < k:
-            k -= counts[digit]
+        mask = (1 << width) - 1
+        whole = near.size // LANES * LANES
+        for i in range(0, whole, LANES):
+            for lane in range(LANES):
+                counts[lane, ((near[i + lane] & MAGNITUDE) >> shift) & mask] += 1
+        for i in range(whole, near.size):
+            counts[0, ((near[i] & MAGNITUDE) >> shift) & mask] += 1
+        total = counts.sum(0)
+        digit = mask
+        while total[digit] < k:
+            k -= total[digit]
             digit -= 1
         prefix = (prefix << width) | digit
         if shift > 0:
-            same = np.empty(counts[digit] + 1, np.int32)
-            n = 0
+            same = np.empty(total[digit] + 1, np.int32)
+            n = START
             for i in range(near.size):
                 same[n] = near[i]
-                n += (near[i] & MAGNITUDE) >> shift == prefix
+                n += np.uint64((near[i] & MAGNITUDE) >> shift == prefix)
             near = same[:n]
     return np.int32(prefix)
 
@@ -69,7 +77,7 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
     ties = k
     for i in range(bits.size):
         ties -= (bits[i] & MAGNITUDE) > threshold
-    kept = rest = 0
+    kept = rest = START
     for i in range(bits.size):
         where, what = index[i], bits[i]
         tie = (what & MAGNITUDE) == threshold
@@ -77,12 +85,12 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
         ties -= tie
         index[kept] = where
         bits[kept] = what
-        kept += keep
+        kept += np.uint64(keep)
         if rest_index.size > 0:
             rest_index[rest] = where
             rest_bits[rest] = what
-            rest += not keep
-    return kept
+            rest += np.uint64(not keep)
+    return np.int64(kept)
 
 
 @compiled("int32(float32[::1], float32[::1], int64)")
@@ -91,7 +99,7 @@ def estimate(x, gradient, k):
 
     Nearer than the last step's threshold: under error feedback the residual piles up just below that.
     """
-    samples = min(max(x.size >> 5, 1 << 13), 1 << 16)
+    samples = min(max(x.size >> 6, 1 << 12), 1 << 16)
     step = x.size // samples | 1  # odd, so as not to fall into step with the shapes of a network
     sample = x[::step].copy()
     for i in range(sample.size if gradient.size > 0 else 0):
@@ -114,7 +122,7 @@ def candidates(x, gradient, k, threshold, index, bits):
     """
     none = index[:0]
     x_bits = x.view(np.int32)
-    n = 0
+    n, room = START, np.uint64(index.size)
     for start in range(0, x.size, BLOCK):
         if gradient.size > 0:
             here, more = x[start : start + BLOCK], gradient[start : start + BLOCK]
@@ -126,9 +134,9 @@ def candidates(x, gradient, k, threshold, index, bits):
             largest = max(largest, np.int32(block[i] & MAGNITUDE))
         if largest <= threshold:
             continue
-        if n + BLOCK > index.size:
+        if n + np.uint64(BLOCK) > room:
             threshold = kth_largest(bits[:n], k)
-            n = keep_largest(index[:n], bits[:n], k, threshold, none, none)
+            n = np.uint64(keep_largest(index[:n], bits[:n], k, threshold, none, none))
         for offset in range(0, block.size, SUBBLOCK):
             part = block[offset : offset + SUBBLOCK]
             largest = np.int32(0)
@@ -138,8 +146,8 @@ def candidates(x, gradient, k, threshold, index, bits):
                 for i in range(part.size):
                     index[n] = start + offset + i
                     bits[n] = part[i]
-                    n += (part[i] & MAGNITUDE) > threshold
-    return n
+                    n += np.uint64((part[i] & MAGNITUDE) > threshold)
+    return np.int64(n)
 
 
 @compiled("int64(float32[::1], float32[::1], int64, int32, boolean, int32[::1], int32[::1])")
@@ -169,31 +177,32 @@ def add(a_index, a_value, b_index, b_value, index, value):
     """
     a_bits, b_bits, bits = a_value.view(np.int32), b_value.view(np.int32), value.view(np.int32)
     more_bits = np.zeros(index.size, np.int32)  # what b gives to each entry; what a gives is written to value
-    i = j = n = 0
-    while i < a_index.size and j < b_index.size:
+    i = j = n = START
+    a_end, b_end = np.uint64(a_index.size), np.uint64(b_index.size)
+    while i < a_end and j < b_end:
         ahead = np.int64(a_index[i]) - np.int64(b_index[j])
         a_first, b_first = ahead >> 63, -ahead >> 63  # -1 or 0
         index[n] = b_index[j] + (ahead & a_first)
         bits[n] = a_bits[i] & ~np.int32(b_first)
         more_bits[n] = b_bits[j] & ~np.int32(a_first)
-        i += 1 + int(b_first)
-        j += 1 + int(a_first)
-        n += 1
+        i += np.uint64(1 + b_first)
+        j += np.uint64(1 + a_first)
+        n += ONE
     for rest_index, rest_bits, begin in ((a_index, a_bits, i), (b_index, b_bits, j)):
-        for at in range(begin, rest_index.size):
+        for at in range(np.int64(begin), rest_index.size):
             index[n], bits[n] = rest_index[at], rest_bits[at]
-            n += 1
+            n += ONE
     more, zeros = more_bits.view(np.float32), 0
-    for at in range(n):
+    for at in range(np.int64(n)):
         value[at] += more[at]
         zeros += value[at] == 0
     if zeros == 0:
-        return n
-    kept = 0
-    for at in range(n):
+        return np.int64(n)
+    kept = START
+    for at in range(np.int64(n)):
         index[kept], value[kept] = index[at], value[at]
-        kept += value[at] != 0
-    return kept
+        kept += np.uint64(value[at] != 0)
+    return np.int64(kept)
 
 
 @compiled("int64(int32[::1], int32[::1], int32[::1])")
