@@ -40,6 +40,13 @@ def everything() -> Results:
         ),
         "throughput": _groups(group("resnet20", a, nodes=p, steps=1) for a in ALGOS for p in (4, 8, 16, 32)),
         "lab": _groups(group("resnet20", a, nodes=8, steps=3) for a in ALGOS),
+        "relaxations": _groups(
+            [
+                measured(group("vgg16", "topk"), overlap="off"),
+                measured(group("vgg16", "dense"), overlap="off"),
+                measured(group("vgg16", "dense"), overlap="on", hidden_s=0.05),
+            ]
+        ),
         "tree_schedule": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "selection_example": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "bytes_per_step": _groups(group("resnet20", a, nodes=2, recorded=[record(2)]) for a in ALGOS),
@@ -149,6 +156,13 @@ def group(
         ],
         "recorded": recorded or [],
     }
+
+
+def measured(group: dict[str, Any], overlap: str, hidden_s: float = 0.0) -> dict[str, Any]:
+    """The same group, in the lab."""
+    group["settings"]["overlap"] = overlap
+    group["iteration_time"] = [time | {"source": "measured", "hidden_s": hidden_s} for time in group["iteration_time"]]
+    return group
 
 
 def record(nodes: int, lost: float = 0.0) -> dict[str, Any]:

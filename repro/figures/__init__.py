@@ -56,6 +56,7 @@ STORY = (
     "algorithms",
     "tradeoff",
     "ranking_flips",
+    "relaxations",
     "planner_regret",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
