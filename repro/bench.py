@@ -109,9 +109,7 @@ def _middle(values: Sequence[float]) -> tuple[float, float]:
 # Collectives.
 
 
-def measure_collectives(
-    configs: Iterable[Config], sizes: Sequence[int], repeats: int, file: Path
-) -> list[Row]:
+def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats: int, file: Path) -> list[Row]:
     """Every algorithm of `configs` on every size; fills `file` (.jsonl) as it goes. Raises ConfigError."""
     by_nodes: dict[int, list[Config]] = {}
     for config in configs:

@@ -69,8 +69,4 @@ def values(key: str) -> list[str]:
                 return [str(choice) for choice in choices[option]]
     hints = get_type_hints(NESTED.get(group, Config))
     hint = hints.get(option or key)
-    return (
-        ["true", "false"]
-        if hint is bool
-        else [str(choice) for choice in get_args(hint) if isinstance(choice, str)]
-    )
+    return ["true", "false"] if hint is bool else [str(choice) for choice in get_args(hint) if isinstance(choice, str)]

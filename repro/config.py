@@ -139,18 +139,14 @@ def _parse(text: str) -> Any:
         raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {LIST_KEYS}")
     group, *field = name.split(".")
     if group in KINDS and field and field[0] in FIXED and name != "network.name":
-        raise ConfigError(
-            f"{text}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}."
-        )
+        raise ConfigError(f"{text}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}.")
     if not equals:
         raise ConfigError(f"{text}: expected KEY=VALUE.{_near(name, [*GROUPS, *root_keys()], '{}=...')}")
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException:
         pass
-    raise ConfigError(
-        f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}."
-    )
+    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}.")
 
 
 def _network_files(overrides: list[str]) -> list[str]:
@@ -169,9 +165,7 @@ def _network_files(overrides: list[str]) -> list[str]:
             numbers = {k: float(values[k]) for k in ("alpha_s", "beta_s_per_byte", "bits_per_s")}
         except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
             wanted = "a YAML file with name, alpha_s and beta_s_per_byte"
-            raise ConfigError(
-                f"network={path}: expected {wanted}, got {type(error).__name__}: {error}."
-            ) from None
+            raise ConfigError(f"network={path}: expected {wanted}, got {type(error).__name__}: {error}.") from None
         result += [
             f"network.name={quote(str(values['name']))}",
             *(f"network.{k}={v!r}" for k, v in numbers.items()),

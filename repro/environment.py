@@ -44,9 +44,7 @@ class Place:
         if self.rank == 0:
             listener = _listen(0)  # any free port; the door tells it to the others
             port = listener.getsockname()[1]
-            store = dist.TCPStore(
-                self.host, port, None, True, wait, False, master_listen_fd=listener.detach()
-            )
+            store = dist.TCPStore(self.host, port, None, True, wait, False, master_listen_fd=listener.detach())
             open_door(self, port, timeout_s)
             return store
         return dist.TCPStore(self.host, knock(self, timeout_s), None, False, wait, False)

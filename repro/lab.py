@@ -55,13 +55,10 @@ def lab(bits_per_s: float) -> Iterator[Lab]:
     """A switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
     if bits_per_s <= 0:
         raise ConfigError(
-            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}; "
-            "type network.bits_per_s=1e9"
+            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}; type network.bits_per_s=1e9"
         )
     if not sys.platform.startswith("linux"):
-        raise ConfigError(
-            f"cluster=lab needs Linux network namespaces, and this is {sys.platform}; type cluster=local"
-        )
+        raise ConfigError(f"cluster=lab needs Linux network namespaces, and this is {sys.platform}; type cluster=local")
     with suppress(ImportError):
         import pyroute2  # noqa: F401
     if "pyroute2" not in sys.modules:

@@ -65,9 +65,7 @@ def launch(configs: list[Config], only: str | None, dry_run: bool, options: list
         raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro run in place of repro launch")
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
-        raise ConfigError(
-            f"results={results}: SLURM cannot write logs to a path with a backslash; choose another"
-        )
+        raise ConfigError(f"results={results}: SLURM cannot write logs to a path with a backslash; choose another")
     if dry_run:
         yield from _plan(configs, only, results, options)
         return
@@ -102,9 +100,7 @@ def read_line(manifest: Path, number: int) -> Config:
     try:
         return from_dict(json.loads(lines[number - 1])["config"])
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"line {number} of {manifest} is not of a manifest: submit with `repro launch`"
-        ) from None
+        raise ConfigError(f"line {number} of {manifest} is not of a manifest: submit with `repro launch`") from None
 
 
 def launchers() -> Path:
@@ -144,9 +140,7 @@ def _choose(configs: list[Config], only: str | None, results: Path) -> Generator
 def arrays(configs: list[Config], folder: Path) -> list[Array]:
     """One array per resource shape, which is the number of nodes: all tasks of a SLURM array share one."""
     ordered = sorted(configs, key=lambda config: config.nodes)
-    return [
-        Array(nodes, tuple(runs), folder) for nodes, runs in groupby(ordered, lambda config: config.nodes)
-    ]
+    return [Array(nodes, tuple(runs), folder) for nodes, runs in groupby(ordered, lambda config: config.nodes)]
 
 
 def _stamp(folder: Path) -> str:

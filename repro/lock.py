@@ -110,9 +110,7 @@ def _this_process() -> dict[str, Any]:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     with open(folder / ".owner.lock", "a") as guard:
-        with suppress(
-            OSError
-        ):  # a file system without locks: only the tiny window of two starts is left open
+        with suppress(OSError):  # a file system without locks: only the tiny window of two starts is left open
             fcntl.flock(guard, fcntl.LOCK_EX)
         yield
 

@@ -227,10 +227,7 @@ class _Replay:
         to = np.array([place[rank if here.to is None else here.to] for rank, here in pairs])
         source = np.array([place[rank if here.source is None else here.source] for rank, here in pairs])
         cost = np.array(
-            [
-                0.0 if here.to is None else self._link((rank, here.to)).seconds(here.sent)
-                for rank, here in pairs
-            ]
+            [0.0 if here.to is None else self._link((rank, here.to)).seconds(here.sent) for rank, here in pairs]
         )
         cost_in = np.where(source == np.arange(len(group)), 0.0, cost[source])
         time = np.array([self.time[rank] for rank in group])

@@ -65,8 +65,4 @@ def requeue() -> str:
         problem = done.stderr.strip() if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
-    return (
-        f"could not requeue job {job} ({problem}): submit it again to go on"
-        if problem
-        else f"job {job} is requeued"
-    )
+    return f"could not requeue job {job} ({problem}): submit it again to go on" if problem else f"job {job} is requeued"

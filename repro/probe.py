@@ -25,9 +25,7 @@ class Probe:
     `control` carries what the probe gathers, so `collective` counts the algorithm's own traffic alone.
     """
 
-    def __init__(
-        self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0
-    ):
+    def __init__(self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0):
         self.inner, self.control, self.steps, self.file, self.at = (
             inner,
             control,

@@ -42,9 +42,7 @@ class Bar(Lines):
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(
-            *columns, TextColumn("{task.fields[loss]}"), console=Console(stderr=True), transient=True
-        )
+        self.bar = Progress(*columns, TextColumn("{task.fields[loss]}"), console=Console(stderr=True), transient=True)
         self.task = self.bar.add_task(config.algo.name, total=None, loss="")
         self.bar.start()
         super().__init__(config)

@@ -185,9 +185,7 @@ def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> 
     return results[0]
 
 
-def _processes(
-    config: Config, main: Main, share: Share, interrupt: Interrupt, switch: lab.Lab | None = None
-) -> Any:
+def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt, switch: lab.Lab | None = None) -> Any:
     """Ranks as processes, forked from a server that has imported torch once and run nothing with it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["repro.trainer", "repro.ranks"])

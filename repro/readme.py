@@ -66,9 +66,7 @@ def _claim(row: tables.Row) -> tables.Row:
 def _item(item: figures.Item, data: Results) -> tables.Row:
     rows = item.table(data)
     kind, path = (
-        ("figure", f"results/figures/{item.name}.png")
-        if item.draw
-        else ("table", f"results/tables/{item.name}.md")
+        ("figure", f"results/figures/{item.name}.png") if item.draw else ("table", f"results/tables/{item.name}.md")
     )
     shown = f"[{item.title}]({path})" if rows else item.title
     return {

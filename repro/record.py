@@ -156,11 +156,7 @@ def summary(folder: Path) -> dict[str, Any]:
     last: dict[str, dict[str, Any]] = {}
     for line in lines:
         known = last.get(line["kind"], {})
-        if (
-            line["kind"] != "iteration_time"
-            or line["source"] == "measured"
-            or known.get("source") != "measured"
-        ):
+        if line["kind"] != "iteration_time" or line["source"] == "measured" or known.get("source") != "measured":
             last[line["kind"]] = line
     step, evaluation, times = last.get("step", {}), last.get("eval", {}), last.get("iteration_time", {})
     return {
@@ -212,9 +208,7 @@ class Mirror:
 
         mode = config.wandb.mode
         if mode == "online" and not _logged_in(wandb):
-            progress.warn(
-                "wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one."
-            )
+            progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
             mode = "offline"
         self.run = wandb.init(
             mode=mode, project=config.wandb.project, group=config.experiment, name=config.run_id,
@@ -227,9 +221,7 @@ class Mirror:
     def log(self, line: dict[str, Any]) -> None:
         if self.run is not None:
             kind = line["kind"]
-            values = {
-                f"{kind}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None
-            }
+            values = {f"{kind}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
             self._try(self.run.log, values, step=line.get("step"))
 
     def finish(self, values: dict[str, Any], ok: bool) -> None:

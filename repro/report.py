@@ -39,9 +39,7 @@ def page(data: Results) -> str:
         counts=_counts(claims),
         claims=table([{name: row[name] for name in CLAIM_COLUMNS} for row in claims], "cards"),
         figures="\n".join(_figure(item, rows) for item, rows in items if item.draw),
-        tables="\n".join(
-            _table(item, rows) for item, rows in items if not item.draw and item.name != "claims"
-        ),
+        tables="\n".join(_table(item, rows) for item, rows in items if not item.draw and item.name != "claims"),
         runs=table(what_ran(data), "cards")
         or "<p>Nothing yet. Begin with <code>repro run experiment=quickstart</code>.</p>",
         differences=table(yaml.safe_load((results.folder() / "differences.yaml").read_text()), "cards"),
@@ -67,9 +65,7 @@ def what_ran(data: Results) -> list[Row]:
             "seeds": " ".join(map(str, group.seeds)),
             "precision": group.settings["precision"],
             "where": ", ".join(group.machine.get("gpus") or [group.machine.get("cpu", "")]),
-            "versions": ", ".join(
-                f"{name} {versions[name]}" for name in ("python", "torch") if name in versions
-            ),
+            "versions": ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions),
             "commit": git.get("commit", "")[:9] + (" + changes" if git.get("dirty") else ""),
         }
         parts.setdefault(tuple(same.values()), []).append(group)
@@ -134,9 +130,7 @@ def table(rows: list[Row], kind: str = "") -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "\n".join(
-        "<tr>" + "".join(_cell(name, value) for name, value in row.items()) + "</tr>" for row in rows
-    )
+    body = "\n".join("<tr>" + "".join(_cell(name, value) for name, value in row.items()) + "</tr>" for row in rows)
     return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 

@@ -86,9 +86,7 @@ class Results:
     """Everything figures and tables may draw from."""
 
     paper: dict[str, Any]
-    summaries: dict[
-        str, dict[str, Any]
-    ]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
+    summaries: dict[str, dict[str, Any]]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
 
     def groups(self, experiment: str) -> list[Group]:
         return [Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])]
@@ -158,14 +156,11 @@ def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, A
     """
     found: dict[str, dict[str, list[tuple[Path, Run]]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
-    places = sorted(
-        path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only
-    )
+    places = sorted(path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only)
     if not places:
         wanted = f" of {', '.join(only)}" if only else ""
         raise ConfigError(
-            f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs "
-            f"results/runs."
+            f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs results/runs."
         )
     for place in places:
         state = json.loads((place / "status.json").read_text())["state"]
@@ -198,9 +193,7 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
         curve=curve([run.of("eval") for run in runs]),
         per_step={k: last_period(first.of("step"), k) for k in PER_STEP} if first.of("step") else {},
-        iteration_time=[
-            {k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")
-        ],
+        iteration_time=[{k: v for k, v in line.items() if k != "kind"} for line in first.of("iteration_time")],
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
     )
     return rounded(dataclasses.asdict(group))

@@ -170,9 +170,7 @@ class Config(Checked):
             object.__setattr__(self, "density", 1.0)
             object.__setattr__(self, "density_warmup", [])
         if sorted(self.lr_drops) != self.lr_drops:
-            raise ConfigError(
-                f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122]."
-            )
+            raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
 
     @property
     def run_id(self) -> str:
@@ -221,11 +219,7 @@ def from_dict(values: dict[str, Any]) -> Config:
 def convert(name: str, value: Any, kind: Any) -> Any:
     """`value` as `kind`, or a ConfigError that says what was expected. Nothing is guessed: "3" is no int."""
     if get_origin(kind) in (UnionType, Union):
-        return (
-            None
-            if value is None
-            else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
-        )
+        return None if value is None else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ConfigError(f"{name}={value}: choose one of {', '.join(get_args(kind))}.")

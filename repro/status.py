@@ -104,9 +104,7 @@ def table(runs: list[Run]) -> str:
         for one in runs
     ]  # fmt: skip
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     counts = [f"{sum(one.state == state for one in runs)} {state}" for state in STATES]
     return "\n".join([*lines, ", ".join(count for count in counts if not count.startswith("0 "))])
 

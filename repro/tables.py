@@ -68,9 +68,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 def to_markdown(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    lines = [list(rows[0]), ["---"] * len(rows[0])] + [
-        [for_people(cell) for cell in row.values()] for row in rows
-    ]
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
@@ -79,9 +77,7 @@ def to_latex(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     lines = [list(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
-    head, *body = [
-        " & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines
-    ]
+    head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
     align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
     return "\n".join(
         [

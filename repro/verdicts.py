@@ -61,9 +61,7 @@ def no_worse(ours: float | None, reference: float | None, margin: float, shape: 
     if below <= margin + EPSILON:
         return Verdict("reproduced", f"{text}; {margin:.2g} allowed")
     if below <= shape + EPSILON:
-        return Verdict(
-            "shape only", f"{text}; {margin:.2g} allowed for reproduced, {shape:.2g} for the shape"
-        )
+        return Verdict("shape only", f"{text}; {margin:.2g} allowed for reproduced, {shape:.2g} for the shape")
     return Verdict("not reproduced", f"{text}, more than {shape:.2g}")
 
 

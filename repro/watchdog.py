@@ -80,9 +80,7 @@ def diagnose(rank: int, error: str, before: list[Position | None], after: list[P
     """Name the ranks that `rank` waited for when its collective failed with `error`."""
     others = [(r, before[r], after[r]) for r in range(len(after)) if r != rank]
     gone = [str(r) for r, old, new in others if new is None or (old is not None and old.beat == new.beat)]
-    late = [
-        f"{r} (for {new.seconds:.0f} s)" for r, _, new in others if new is not None and new.inside is None
-    ]
+    late = [f"{r} (for {new.seconds:.0f} s)" for r, _, new in others if new is not None and new.inside is None]
     waits = [f"rank {r} in {new.inside}" for r, _, new in others if new is not None]
     if gone:
         return f"rank {', '.join(gone)} is gone: killed, frozen or cut off. {error}"

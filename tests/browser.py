@@ -29,9 +29,7 @@ class Page:
 
     @property
     def requests(self) -> list[str]:
-        return [
-            e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"
-        ]
+        return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
 
     @property
     def complaints(self) -> list[Any]:

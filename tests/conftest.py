@@ -50,9 +50,7 @@ def imagenet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 pixels[..., label % 3] += 40 * (label + 1)
                 mode = ("RGB", "L", "CMYK")[i % 3]
                 image = Image.fromarray(pixels).convert(mode)
-                image.save(
-                    folder / f"{folder.name}_{i}.JPEG", format="PNG" if i == 3 and mode == "RGB" else "JPEG"
-                )
+                image.save(folder / f"{folder.name}_{i}.JPEG", format="PNG" if i == 3 and mode == "RGB" else "JPEG")
     return root
 
 

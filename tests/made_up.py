@@ -22,9 +22,7 @@ MACHINE = {
 def everything() -> Results:
     paper = results.load().paper
     summaries = {
-        "convergence": _groups(
-            group(m, a, n_seeds=2) for m, a in itertools.product(("resnet20", "vgg16"), ALGOS)
-        ),
+        "convergence": _groups(group(m, a, n_seeds=2) for m, a in itertools.product(("resnet20", "vgg16"), ALGOS)),
         "select_from_k_times_P": _groups(group("resnet20", a) for a in ("dense", "topk", "gtopk_from_topk")),
         "density_sensitivity": _groups(
             [
@@ -32,12 +30,8 @@ def everything() -> Results:
                 *(group("resnet20", "gtopk", density=d) for d in (0.001, 0.0005, 0.0001)),
             ]
         ),
-        "batch_sensitivity": _groups(
-            group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)
-        ),
-        "quickstart": _groups(
-            group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")
-        ),
+        "batch_sensitivity": _groups(group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)),
+        "quickstart": _groups(group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")),
         "throughput": _groups(group("resnet20", a, nodes=p, steps=1) for a in ALGOS for p in (4, 8, 16, 32)),
         "lab": _groups(group("resnet20", a, nodes=8, steps=3) for a in ALGOS),
         "relaxations": _groups(
@@ -56,9 +50,7 @@ def everything() -> Results:
         ),
         "simulate": {
             "network": {"name": "ethernet1g"},
-            "rows": [
-                simulated(m, a, p) for m in ("resnet20", "alexnet") for a in ALGOS for p in (4, 8, 16, 32)
-            ],
+            "rows": [simulated(m, a, p) for m in ("resnet20", "alexnet") for a in ALGOS for p in (4, 8, 16, 32)],
         },
         "algorithms": {
             "rows": [
@@ -70,8 +62,15 @@ def everything() -> Results:
         "regret": {
             "rows": [
                 {
-                    "model": "vgg16", "nodes": 4, "bits_per_s": 1e8, "choice": "topk", "choice_s": 0.22,
-                    "best": "gtopk", "best_s": 0.2, "regret": 1.1, "predicted_s": {"topk": 0.21, "gtopk": 0.23},
+                    "model": "vgg16",
+                    "nodes": 4,
+                    "bits_per_s": 1e8,
+                    "choice": "topk",
+                    "choice_s": 0.22,
+                    "best": "gtopk",
+                    "best_s": 0.2,
+                    "regret": 1.1,
+                    "predicted_s": {"topk": 0.21, "gtopk": 0.23},
                 }  # fmt: skip
             ],
             "mean": 1.1,

@@ -1,6 +1,6 @@
 """What launchers/README.md quotes: a sweep on a real four-node SLURM, disturbed on purpose. Needs root.
 
-    uv run python tests/slurm_proof.py FOLDER     # for its run folders and logs
+uv run python tests/slurm_proof.py FOLDER     # for its run folders and logs
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ def main() -> None:
         say(cluster.run("sinfo", "--noheader", "--format=%D nodes of %c CPUs, %T", check=True))
         disturbed(Sweep(cluster, home, SWEEP + SHORT))
         launched_often(Sweep(cluster, home, SWEEP + SHORT))
-        launched_twice_at_once(
-            Sweep(cluster, home, ["data=digits", "nodes=2", "seed=7,8", "steps=10", *SHORT])
-        )
+        launched_twice_at_once(Sweep(cluster, home, ["data=digits", "nodes=2", "seed=7,8", "steps=10", *SHORT]))
 
 
 def disturbed(sweep: Sweep) -> None:
@@ -83,10 +81,7 @@ def launched_twice_at_once(sweep: Sweep) -> None:
     """Of two launches at the same moment, one submits a run; no run is started twice."""
     command = [sys.executable, "-m", "repro", "launch", *sweep.overrides, *OPTIONS]
     env = sweep.cluster.env | {"PYTHONPATH": str(ROOT)}
-    both = [
-        subprocess.Popen(command, cwd=sweep.home, env=env, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    both = [subprocess.Popen(command, cwd=sweep.home, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     printed = "".join(process.communicate()[0] for process in both)
     assert printed.count("job ") == 1, printed
     sweep.cluster.wait_empty(HOURS)

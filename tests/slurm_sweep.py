@@ -38,9 +38,7 @@ class Sweep:
         command = [sys.executable, "-m", "repro", *words]
         env = self.cluster.env | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, (
-            f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}"
-        )
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout
 
     def launch(self, *words: str) -> str:
@@ -95,16 +93,12 @@ class Sweep:
         os.kill(self.ranks(self.task(config))[rank], signal.SIGKILL)
 
     def logs(self) -> str:
-        return "\n".join(
-            f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.home.rglob("*.log"))
-        )
+        return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.home.rglob("*.log")))
 
 
 def same_bits(one: Path, other: Path) -> bool:
     """Whether the last checkpoints of two run folders hold the same bits, every rank's state included."""
-    (step, a), (step_b, b) = (
-        checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other)
-    )
+    (step, a), (step_b, b) = (checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other))
     names = sorted(path.name for path in a.glob("*.pt"))
     cpu = torch.device("cpu")
     return (
@@ -118,11 +112,7 @@ def _equal(one: object, other: object) -> bool:
     if isinstance(one, torch.Tensor):
         return isinstance(other, torch.Tensor) and torch.equal(one, other)
     if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(_equal(one[k], other[k]) for k in one)
-        )
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
     if isinstance(one, (list, tuple)):
         return isinstance(other, type(one)) and len(one) == len(other) and all(map(_equal, one, other))
     return one == other

@@ -34,13 +34,9 @@ def test_digits(digits):
 def test_digits_are_normalised_and_magnified():
     plain = load("digits", "data.image_size=64")
     images = torch.cat([images for images, _ in plain.batches(0, 0, 1, 100)])
-    assert images.mean().item() == pytest.approx(0, abs=0.02) and images.std().item() == pytest.approx(
-        1, abs=0.02
-    )
+    assert images.mean().item() == pytest.approx(0, abs=0.02) and images.std().item() == pytest.approx(1, abs=0.02)
     squares = images.unfold(2, 8, 8).unfold(3, 8, 8)
-    assert torch.equal(
-        squares.amax((-1, -2)), squares.amin((-1, -2))
-    )  # each scanned pixel is a square of 8x8
+    assert torch.equal(squares.amax((-1, -2)), squares.amin((-1, -2)))  # each scanned pixel is a square of 8x8
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 44])
@@ -126,9 +122,7 @@ def test_what_needs_no_preparation_says_so(tmp_path):
 
 
 def test_status_answers_without_torch(tmp_path):
-    code = (
-        f"import sys; from repro import data; print(*data.status({str(tmp_path)!r}), 'torch' in sys.modules)"
-    )
+    code = f"import sys; from repro import data; print(*data.status({str(tmp_path)!r}), 'torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.endswith("False\n")
     states = {row["name"]: row["state"] for row in data.status(tmp_path)}

@@ -97,9 +97,7 @@ def test_jobs_with_the_same_ports_do_not_mix():
     """Four starts at once on one machine, all with one and the same sequence of ports."""
     results: dict[str, list] = {}
     places = [Place(0, 3, 0, 3, "127.0.0.1", ports(4242, 0), f"c/{job}.0.0") for job in range(4)]
-    threads = [
-        threading.Thread(target=lambda p=place: results.update({p.token: meet(p)})) for place in places
-    ]
+    threads = [threading.Thread(target=lambda p=place: results.update({p.token: meet(p)})) for place in places]
     for thread in threads:
         thread.start()
     for thread in threads:

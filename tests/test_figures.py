@@ -51,9 +51,7 @@ def test_tables_match_their_golden_csv(item: figures.Item, data: results.Results
 def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: results.Results) -> None:
     rows = [row for row in figures.load(["throughput"])[0].table(data) if row["source"] == "published"]
     for row in rows:
-        assert (
-            row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
-        )
+        assert row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
     speedups = [row for row in figures.load(["speedups"])[0].table(data) if row["source"] == "published"]
     assert len(rows) == 48 and len(speedups) == 4
     derived = data.paper["claims"]["means_of_the_four_cnns"]
@@ -113,6 +111,5 @@ def test_numbers_for_people() -> None:
     assert {value: tables.for_people(value) for value in shown} == shown
     assert tables.for_people(None) == "–"
     assert tables.to_latex([{"a_b": "50 %", "n": 3}]) == (
-        "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 "
-        "\\\\\n\\bottomrule\n\\end{tabular}\n"
+        "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 \\\\\n\\bottomrule\n\\end{tabular}\n"
     )

@@ -50,9 +50,7 @@ def test_threads_and_prefetch_change_nothing_and_a_position_resumes(imagenet_fol
     straight = list(open_at(imagenet_folder, "data.workers=1", "data.prefetch=0").batches(3, 1, 2, 4))
     assert len(straight) == 4
     many = open_at(imagenet_folder, "data.workers=7", "data.prefetch=5")
-    assert same(straight, many.batches(3, 1, 2, 4)) and same(
-        straight[2:], many.batches(3, 1, 2, 4, start_batch=2)
-    )
+    assert same(straight, many.batches(3, 1, 2, 4)) and same(straight[2:], many.batches(3, 1, 2, 4, start_batch=2))
     for other in (many.batches(4, 1, 2, 4), open_at(imagenet_folder, seed=1).batches(3, 1, 2, 4)):
         assert not torch.equal(next(other)[0], straight[0][0])
 
@@ -105,9 +103,7 @@ def test_no_whole_image_at_all(copy):
 
 
 def test_folders_that_cannot_be(copy):
-    with pytest.raises(
-        ConfigError, match="data.classes=1000, but .* has 4 class folders: type data.classes=4"
-    ):
+    with pytest.raises(ConfigError, match="data.classes=1000, but .* has 4 class folders: type data.classes=4"):
         open_at(copy, "data.classes=1000")
     with pytest.raises(ConfigError, match="at least 1 and 0"):
         open_at(copy, "data.workers=0")

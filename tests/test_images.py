@@ -118,18 +118,14 @@ def server():
 
 
 def fetch(server, path, name="archive", md5=None):
-    download(
-        f"http://127.0.0.1:{server.server_port}/{name}", path, md5 or hashlib.md5(CONTENT).hexdigest(), "HINT"
-    )
+    download(f"http://127.0.0.1:{server.server_port}/{name}", path, md5 or hashlib.md5(CONTENT).hexdigest(), "HINT")
 
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_an_interrupted_download_goes_on(server, tmp_path, ranges):
     path = tmp_path / "folder" / "archive.tar.gz"
     server.cut, server.ranges = 1_200_000, ranges
-    with pytest.raises(
-        ConfigError, match="ended 1800000 bytes early.*1200000 bytes are kept in .*part; .* HINT"
-    ):
+    with pytest.raises(ConfigError, match="ended 1800000 bytes early.*1200000 bytes are kept in .*part; .* HINT"):
         fetch(server, path)
     assert not path.exists()
     server.cut = None

@@ -178,9 +178,7 @@ def test_states(sweep, tmp_path):
     assert status.run(folder, status.Job("pending")).state == "pending"
     record.write_status(folder, "done", 5, 5)
     assert status.run(folder, status.Job("running")).state == "done"
-    (folder / "metrics.jsonl").write_text(
-        '{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1'
-    )
+    (folder / "metrics.jsonl").write_text('{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1')
     shown = status.table(status.survey(tmp_path))
     assert "50.00 %" in shown and "5/5" in shown and shown.endswith("1 done")
     assert status.survey(tmp_path, "other") == []
@@ -191,9 +189,7 @@ def test_scripts_are_shell_and_short():
         path = launch.launchers() / name
         subprocess.run(["bash", "-n", str(path)], check=True)
         assert len(path.read_text().splitlines()) < 60
-    directives = [
-        line for line in path.with_name("array.sbatch").read_text().splitlines() if line[:7] == "#SBATCH"
-    ]
+    directives = [line for line in path.with_name("array.sbatch").read_text().splitlines() if line[:7] == "#SBATCH"]
     words = " ".join(directives)
     assert all(word in words for word in ("--signal=USR2@120", "--requeue", "--open-mode=append", "%A_%a"))
 

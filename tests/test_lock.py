@@ -21,9 +21,7 @@ def test_a_second_owner_is_told_who_holds_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     first = Lock(tmp_path)
-    with pytest.raises(
-        Held, match=rf"process {os.getpid()} on {socket.gethostname()} \(SLURM job 12_3\) since"
-    ):
+    with pytest.raises(Held, match=rf"process {os.getpid()} on {socket.gethostname()} \(SLURM job 12_3\) since"):
         Lock(tmp_path)
     first.release()
     Lock(tmp_path).release()
@@ -61,9 +59,7 @@ def test_eight_starters_one_owner(tmp_path):
         "except Held: print('held', flush=True)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    starters = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)
-    ]
+    starters = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(8)]
     said = [starter.stdout.readline().strip() for starter in starters if starter.stdout]
     for starter in starters:
         starter.communicate("")

@@ -151,9 +151,7 @@ HOLD += "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(6
 
 
 def hold(folder: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     return process
 

@@ -43,9 +43,7 @@ def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> N
         for width in (390, 1400):
             for dark in (False, True):
                 tab.open(page, width, dark)
-                assert tab.evaluate(
-                    "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-                )
+                assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
                 assert tab.evaluate(OVERFLOWING) == []
                 assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
                 assert len([url for url in tab.requests if url.startswith("file:")]) == 1

@@ -57,9 +57,7 @@ def test_error_feedback_loses_nothing(name):
     gradients = [normal(seed) for seed in range(3)]
     sent = [to_dense(memory.accumulate_and_select(g.clone(), 500), torch.empty(M)) for g in gradients]
     assert memory.selected == int(sent[-1].count_nonzero())
-    assert torch.allclose(
-        torch.stack(sent).sum(0) + memory.residual, torch.stack(gradients).sum(0), atol=1e-5
-    )
+    assert torch.allclose(torch.stack(sent).sum(0) + memory.residual, torch.stack(gradients).sum(0), atol=1e-5)
 
 
 def test_an_unknown_selector_is_told_what_is_allowed():

@@ -40,9 +40,7 @@ def test_the_order_of_an_epoch_is_golden():
     assert shards.order(10, 0, 0).tolist() == [8, 1, 0, 3, 4, 9, 5, 6, 7, 2]
 
 
-@given(
-    batch=st.integers(1, 8), ways=st.sampled_from([(1, 8), (2, 4), (4, 2), (8, 1)]), seed=st.integers(0, 99)
-)
+@given(batch=st.integers(1, 8), ways=st.sampled_from([(1, 8), (2, 4), (4, 2), (8, 1)]), seed=st.integers(0, 99))
 def test_the_global_batch_does_not_depend_on_the_number_of_nodes(batch, ways, seed):
     nodes, per_node = ways
     spread = [shards.train_batches(200, seed, 3, rank, nodes, per_node * batch, 0) for rank in range(nodes)]

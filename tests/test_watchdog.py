@@ -144,9 +144,7 @@ def test_requeue_outside_slurm_says_what_to_type(monkeypatch):
 
 def test_an_interrupt_reaches_processes(tmp_path):
     """The flag of the process that started them is every rank's."""
-    config = compose(
-        ["data=digits", "model=resnet20", "nodes=2", "cluster=processes", f"results={tmp_path}"]
-    )[0]
+    config = compose(["data=digits", "model=resnet20", "nodes=2", "cluster=processes", f"results={tmp_path}"])[0]
     interrupt = preempt.Interrupt()
     threading.Timer(1.0, interrupt.set).start()
     assert ranks.launch(config, told, nothing, interrupt) == "told"

@@ -21,9 +21,7 @@ from repro.transport import GroupTransport
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
 
 
-def cost(
-    size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1
-) -> Cost:
+def cost(size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1) -> Cost:
     """8 (P-1)/P m bytes, half of that with hook=fp16, in 2 (P-1) rounds for each bucket; here of one bucket."""
     return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
 

@@ -26,9 +26,7 @@ def launch(
             help="Settings; commas sweep.",
         ),
     ] = None,
-    only: Annotated[
-        str | None, typer.Option(help="Just the runs in this state: failed, preempted, new.")
-    ] = None,
+    only: Annotated[str | None, typer.Option(help="Just the runs in this state: failed, preempted, new.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted.")] = False,
 ) -> None:
     """Submit a sweep to SLURM, one array per number of nodes, and return.

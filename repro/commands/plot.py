@@ -14,12 +14,8 @@ def complete(incomplete: str) -> list[str]:
     return [name for name in figures.names() if name.startswith(incomplete)]
 
 
-Only = Annotated[
-    list[str] | None, typer.Option("--only", autocompletion=complete, help="One item; may be repeated.")
-]
-Runs = Annotated[
-    Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")
-]
+Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="One item; may be repeated.")]
+Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -34,9 +30,7 @@ def figures(
     only: Only = None,
     runs: Runs = None,
     out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/figures"),
-    formats: Annotated[
-        str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")
-    ] = "pdf,png",
+    formats: Annotated[str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")] = "pdf,png",
 ) -> None:
     """Draw the figures, each with the plotted numbers as CSV beside it.
 

@@ -14,9 +14,7 @@ def register(app: typer.Typer) -> None:
 
 def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("results/report.html"),
-    runs: Annotated[
-        Path | None, typer.Option(help="Run folders that go over the committed summaries.")
-    ] = None,
+    runs: Annotated[Path | None, typer.Option(help="Run folders that go over the committed summaries.")] = None,
 ) -> None:
     """One self-contained page: each claim with its verdict, every figure and table, and the commands that
     make them.

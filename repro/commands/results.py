@@ -12,9 +12,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command()(collect)
     group.command()(readme)
-    app.add_typer(
-        group, name="results", help="Run folders to summaries, and summaries to the README's table."
-    )
+    app.add_typer(group, name="results", help="Run folders to summaries, and summaries to the README's table.")
 
 
 def collect(
@@ -40,9 +38,7 @@ def collect(
 
 def readme(
     file: Annotated[Path, typer.Argument(help="The README.")] = Path("README.md"),
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit code 1 if it is out of date.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if it is out of date.")] = False,
 ) -> None:
     """Write the results table between the README's markers, from the committed summaries.
 
@@ -53,7 +49,5 @@ def readme(
     from repro import readme as section
 
     current = section.update(file, write=not check)
-    typer.echo(
-        f"{file} is up to date." if current or not check else f"{file} is out of date: repro results readme"
-    )
+    typer.echo(f"{file} is up to date." if current or not check else f"{file} is out of date: repro results readme")
     raise typer.Exit(0 if current or not check else 1)

@@ -14,12 +14,8 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    experiment: Annotated[
-        str | None, typer.Argument(help="The runs of one experiment; all without it.")
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Again every few seconds, until all is settled.")
-    ] = False,
+    experiment: Annotated[str | None, typer.Argument(help="The runs of one experiment; all without it.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until all is settled.")] = False,
     results: Annotated[Path, typer.Option(help="Where the run folders are.")] = Path("results/runs"),
 ) -> None:
     """How the runs stand: done, running, pending, failed, preempted; last step, accuracy, time left.

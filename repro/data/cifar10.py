@@ -63,9 +63,7 @@ def prepare(source: str | Path | None, root: Path) -> Path:
 def read_archive(file: Path) -> dict[str, np.ndarray]:
     """Arrays as class_folders.read gives them. Raises ConfigError if it is not the published archive."""
     if (actual := md5_of(file)) != MD5:
-        raise ConfigError(
-            f"{file} is not the published archive, or incomplete: md5 {actual}, expected {MD5}."
-        )
+        raise ConfigError(f"{file} is not the published archive, or incomplete: md5 {actual}, expected {MD5}.")
     return unpack(file)
 
 

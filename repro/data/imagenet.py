@@ -75,9 +75,7 @@ def classes(folder: Path) -> list[str]:
     found = []
     for split in ("train", "val"):
         if not (folder / split).is_dir():
-            raise ConfigError(
-                f"{folder} has no folder {split}/. Expected train/<class>/*.JPEG and val/<class>/*.JPEG."
-            )
+            raise ConfigError(f"{folder} has no folder {split}/. Expected train/<class>/*.JPEG and val/<class>/*.JPEG.")
         found.append({entry.name for entry in os.scandir(folder / split) if entry.is_dir()})
     train, val = found
     if not train:
@@ -99,9 +97,7 @@ def _files(folder: Path, names: list[str]) -> tuple[list[str], np.ndarray]:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        images = sorted(
-            e.name for e in os.scandir(folder / name) if e.name.lower().endswith(SUFFIXES) and e.is_file()
-        )
+        images = sorted(e.name for e in os.scandir(folder / name) if e.name.lower().endswith(SUFFIXES) and e.is_file())
         if not images:
             raise ConfigError(f"{folder / name} holds no image (*.JPEG).")
         paths += [os.path.join(name, image) for image in images]
@@ -136,9 +132,7 @@ def prepare(source: str | Path | None, root: Path) -> Path:
         pending.replace(link)
     except OSError as error:
         pending.unlink(missing_ok=True)
-        raise ConfigError(
-            f"{link} cannot be made: {error}. Choose another folder with --root FOLDER."
-        ) from None
+        raise ConfigError(f"{link} cannot be made: {error}. Choose another folder with --root FOLDER.") from None
     return link
 
 

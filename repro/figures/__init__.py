@@ -83,19 +83,13 @@ class Item:
     @property
     def experiment(self) -> str | None:
         """The experiment that its command runs."""
-        words = [
-            word.partition("experiment=")[2]
-            for word in self.command.split()
-            if word.startswith("experiment=")
-        ]
+        words = [word.partition("experiment=")[2] for word in self.command.split() if word.startswith("experiment=")]
         return words[0] if words else None
 
 
 def names() -> list[str]:
     """In the order in which the paper tells its story; what is added later comes last."""
-    found = sorted(
-        module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")
-    )
+    found = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
     return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
 
 
@@ -103,9 +97,7 @@ def load(only: Sequence[str] = ()) -> list[Item]:
     """The items called `only`, or all. Raises ConfigError."""
     unknown = sorted(set(only) - set(names()))
     if unknown:
-        raise ConfigError(
-            f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}."
-        )
+        raise ConfigError(f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}.")
     return [_item(name) for name in (only or names())]
 
 

@@ -81,10 +81,7 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
 
 
 def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
-    scaled = [
-        row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
-        for row in rows
-    ]
+    scaled = [row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")} for row in rows]
     return (
         [row | {"seconds": None if row["seconds"] is None else row["seconds"] / 60} for row in scaled]
         if x == "seconds"
@@ -100,9 +97,7 @@ def _time_label(rows: list[Row], model: str) -> str:
 def time_note(rows: list[Row]) -> str:
     """How the seconds of a run were got."""
     if any(row["time_source"] == "modelled" for row in rows):
-        return (
-            "Modelled minutes: compute and compression of one rank alone, communication from counted traffic."
-        )
+        return "Modelled minutes: compute and compression of one rank alone, communication from counted traffic."
     return ""
 
 

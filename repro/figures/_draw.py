@@ -56,14 +56,10 @@ def model_name(model: str) -> str:
 def algos_of(rows: Iterable[Row]) -> list[str]:
     """The paper's order first, then by name."""
     order = list(LOOKS)
-    return sorted(
-        {row["algo"] for row in rows}, key=lambda a: (order.index(a) if a in order else len(order), a)
-    )
+    return sorted({row["algo"] for row in rows}, key=lambda a: (order.index(a) if a in order else len(order), a))
 
 
-def panels(
-    rows: int, columns: int = 1, height: float = 1.7, width: float = WIDTH
-) -> tuple[Figure, list[Axes]]:
+def panels(rows: int, columns: int = 1, height: float = 1.7, width: float = WIDTH) -> tuple[Figure, list[Axes]]:
     """A figure of rows x columns panels, each `height` inches; the axes in reading order."""
     figure = Figure(figsize=(width, rows * height + 0.4), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)

@@ -12,8 +12,7 @@ from repro.tables import Row
 def table(results: Results, value: str) -> list[Row]:
     rows = _times.published(results) + _times.simulated(results) + _times.ours(results)
     return [
-        {k: row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node", value)}
-        for row in rows
+        {k: row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node", value)} for row in rows
     ]
 
 
@@ -39,9 +38,7 @@ def draw(rows: list[Row], value: str, label: str, unit: float, command: str) -> 
             )
             for source, fill in (("modelled", "full"), ("measured", "none")):
                 got = sorted((row for row in own if row["source"] == source), key=lambda row: row["nodes"])
-                _draw.line(
-                    panel, got, "nodes", value, algo, linestyle="", fillstyle=fill, label="_", markersize=4
-                )
+                _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=fill, label="_", markersize=4)
         _draw.nodes_axis(panel, _times.NODES)
         panel.set_title(_draw.model_name(model))
         _draw.plain_log(panel)

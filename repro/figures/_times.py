@@ -6,10 +6,7 @@ from repro.tables import Row
 
 NODES = (4, 8, 16, 32)
 MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
-SIMULATE = (
-    "repro simulate model=resnet20,vgg16,alexnet,resnet50 nodes=4,8,16,32 "
-    "--out results/summaries/simulate.json"
-)
+SIMULATE = "repro simulate model=resnet20,vgg16,alexnet,resnet50 nodes=4,8,16,32 --out results/summaries/simulate.json"
 
 
 def communicate(results: Results, algo: str, nodes: int, parameters: int) -> float:

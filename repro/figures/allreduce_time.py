@@ -77,14 +77,10 @@ def draw(rows: list[Row]) -> Figure:
     sizes = sorted({row["parameters"] for row in measured})
     figure, axes = _draw.panels(1 + -(-len(sizes) // 2), 2, 1.75)
     for panel, against in zip(axes, ("nodes", "parameters"), strict=False):
-        mine = [
-            row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")
-        ]
+        mine = [row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")]
         for algo in ALGOS:
             own = [row for row in mine if row["algo"] == algo]
-            _draw.published(
-                panel, [row for row in own if row["source"] == "as plotted"], against, "seconds", algo
-            )
+            _draw.published(panel, [row for row in own if row["source"] == "as plotted"], against, "seconds", algo)
             _draw.line(
                 panel,
                 [row for row in own if row["source"] == "with alpha"],
@@ -133,9 +129,7 @@ def _measured(panel: Axes, rows: list[Row]) -> None:
     """Markers with their spread: the lab. Thin lines: the model with the lab's own alpha and beta."""
     for algo in _draw.algos_of(rows):
         own = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row["nodes"])
-        _draw.line(
-            panel, [row for row in own if row["source"] == "measured"], "nodes", "seconds", algo, linestyle=""
-        )
+        _draw.line(panel, [row for row in own if row["source"] == "measured"], "nodes", "seconds", algo, linestyle="")
         _draw.line(
             panel,
             [row for row in own if row["source"] == "modelled"],

@@ -22,17 +22,11 @@ def table(results: Results) -> list[Row]:
 def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.0)
     scaled = [
-        row
-        | {
-            name: None if row[name] is None else 100 * row[name]
-            for name in ("test_accuracy", "test_accuracy_std")
-        }
+        row | {name: None if row[name] is None else 100 * row[name] for name in ("test_accuracy", "test_accuracy_std")}
         for row in rows
     ]
     for algo in _draw.algos_of(rows):
-        _draw.line(
-            panel, [row for row in scaled if row["algo"] == algo], "batch_per_node", "test_accuracy", algo
-        )
+        _draw.line(panel, [row for row in scaled if row["algo"] == algo], "batch_per_node", "test_accuracy", algo)
     panel.set_xscale("log", base=2)
     panel.set_xticks(sorted({row["batch_per_node"] for row in rows}))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -40,15 +34,10 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_xlabel("batch per node")
     panel.set_ylabel("final test accuracy (%)")
     _draw.legend(figure, [panel])
-    batches = (
-        f"Batches {', '.join(str(b) for b in sorted({row['batch_per_node'] for row in rows}))} per node."
-    )
+    batches = f"Batches {', '.join(str(b) for b in sorted({row['batch_per_node'] for row in rows}))} per node."
     _draw.note(
         figure,
         batches,
-        *[
-            text.replace(f", batch {rows[0]['batch_per_node']} per node", "")
-            for text in _draw.runs_note(rows)
-        ],
+        *[text.replace(f", batch {rows[0]['batch_per_node']} per node", "") for text in _draw.runs_note(rows)],
     )
     return figure

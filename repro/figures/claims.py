@@ -91,9 +91,7 @@ def _finals(results: Results, experiment: str, model: str) -> dict[str, Group]:
     return {group.algo: group for group in groups if group.curve}
 
 
-def _compared(
-    claim: str, published: str, groups: dict[str, Group], ours: str, reference: str, command: str
-) -> Row:
+def _compared(claim: str, published: str, groups: dict[str, Group], ours: str, reference: str, command: str) -> Row:
     one, other = groups.get(ours), groups.get(reference)
     if one is None or other is None:
         return _row(claim, published, "", verdicts.not_run(), "", command)
@@ -119,9 +117,7 @@ def _compared(
 def accuracy(group: Group) -> tuple[float, float | None]:
     """Final test accuracy in percent, mean and deviation over the seeds."""
     last = group.curve[-1]
-    return 100 * last["test_accuracy"], None if last["test_accuracy_std"] is None else 100 * last[
-        "test_accuracy_std"
-    ]
+    return 100 * last["test_accuracy"], None if last["test_accuracy_std"] is None else 100 * last["test_accuracy_std"]
 
 
 def _speed(results: Results) -> Iterator[Row]:

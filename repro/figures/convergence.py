@@ -18,7 +18,5 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
-    _draw.note(
-        figure, *_draw.runs_note(rows), _curves.time_note(rows), _curves.missing(rows, MODELS, COMMAND)
-    )
+    _draw.note(figure, *_draw.runs_note(rows), _curves.time_note(rows), _curves.missing(rows, MODELS, COMMAND))
     return figure

@@ -20,9 +20,7 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     models = sorted({row["model"] for row in rows})
-    figure, axes = _draw.panels(
-        2, len(models), 1.6, _draw.WIDTH * len(models) * (1.0 if len(models) == 1 else 0.75)
-    )
+    figure, axes = _draw.panels(2, len(models), 1.6, _draw.WIDTH * len(models) * (1.0 if len(models) == 1 else 0.75))
     densities = sorted({row["density"] for row in rows if row["algo"] != "dense"}, reverse=True)
     for place, y in enumerate(("train_loss", "test_accuracy")):
         for column, model in enumerate(models):

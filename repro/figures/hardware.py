@@ -38,9 +38,7 @@ def _device(machine: dict[str, Any]) -> str:
 
 def _versions(machine: dict[str, Any]) -> str:
     wanted = ("python", "torch")
-    return ", ".join(
-        f"{name} {machine['versions'][name]}" for name in wanted if name in machine.get("versions", {})
-    )
+    return ", ".join(f"{name} {machine['versions'][name]}" for name in wanted if name in machine.get("versions", {}))
 
 
 def _merged(rows: list[Row]) -> list[Row]:
@@ -50,6 +48,5 @@ def _merged(rows: list[Row]) -> list[Row]:
     for row in ours:
         places.setdefault((row["device"], row["software"]), []).append(row["where"].removeprefix("ours: "))
     return [first] + [
-        _row("ours: " + ", ".join(names), "", device, "", software)
-        for (device, software), names in places.items()
+        _row("ours: " + ", ".join(names), "", device, "", software) for (device, software), names in places.items()
     ]

@@ -14,16 +14,11 @@ SIZES = [2**power for power in range(10, 25, 2)]  # bytes, where the fitted line
 
 def table(results: Results) -> list[Row]:
     wire = results.paper["network"]
-    rows: list[Row] = [
-        _row("published", size, wire["alpha_s"] + size * wire["beta_s_per_byte"]) for size in SIZES
-    ]
+    rows: list[Row] = [_row("published", size, wire["alpha_s"] + size * wire["beta_s_per_byte"]) for size in SIZES]
     got = _lab.network(results)
     if got:
         rows += [_row("fit", size, got["alpha_s"] + size * got["beta_s_per_byte"]) for size in SIZES]
-        rows += [
-            _row("measured", point["bytes"], point["seconds"], point.get("spread_s"))
-            for point in got["points"]
-        ]
+        rows += [_row("measured", point["bytes"], point["seconds"], point.get("spread_s")) for point in got["points"]]
     return rows
 
 
@@ -33,10 +28,7 @@ def _row(source: str, size: int, seconds: float, spread: float | None = None) ->
 
 def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.2)
-    parts = {
-        source: [row for row in rows if row["source"] == source]
-        for source in ("published", "fit", "measured")
-    }
+    parts = {source: [row for row in rows if row["source"] == source] for source in ("published", "fit", "measured")}
     _draw.published(panel, parts["published"], "bytes", "seconds", "dense", marker="", label="published fit")
     _draw.line(panel, parts["fit"], "bytes", "seconds", "gtopk", marker="", label="our fit")
     _draw.line(panel, parts["measured"], "bytes", "seconds", "gtopk", linestyle="", label="measured")
@@ -56,6 +48,4 @@ def _formula(rows: list[Row]) -> str:
     """alpha and beta, back from two points of their line."""
     first, last = rows[0], rows[-1]
     beta = (last["seconds"] - first["seconds"]) / (last["bytes"] - first["bytes"])
-    return (
-        f"alpha {1e3 * (first['seconds'] - beta * first['bytes']):.3g} ms, beta {1e9 * beta:.3g} ns per byte"
-    )
+    return f"alpha {1e3 * (first['seconds'] - beta * first['bytes']):.3g} ms, beta {1e9 * beta:.3g} ns per byte"

@@ -39,11 +39,7 @@ def draw(rows: list[Row]) -> Figure:
     for algo in _draw.algos_of(rows):
         mine = [row for row in rows if row["algo"] == algo]
         percent = [
-            row
-            | {
-                name: None if row[name] is None else 100 * row[name]
-                for name in ("lost_share", "lost_share_std")
-            }
+            row | {name: None if row[name] is None else 100 * row[name] for name in ("lost_share", "lost_share_std")}
             for row in mine
         ]
         rule = {"paper": "paper's rule", "exact": "exact"}.get(mine[0]["rule"], mine[0]["rule"])

@@ -34,9 +34,7 @@ def table(results: Results) -> list[Row]:
     return rows
 
 
-def _row(
-    model: str, source: str, data: str, parameters: int, batch: int, drops: Sequence[float], alike: Row
-) -> Row:
+def _row(model: str, source: str, data: str, parameters: int, batch: int, drops: Sequence[float], alike: Row) -> Row:
     return {
         "network": model,
         "source": source,

@@ -24,10 +24,7 @@ def table(results: Results) -> list[Row]:
                     {
                         "network": model,
                         "source": source,
-                        **{
-                            f"{a} (samples/s)": rates.get(a)
-                            for a in ("dense", "topk", "gtopk", "gtopk_butterfly")
-                        },
+                        **{f"{a} (samples/s)": rates.get(a) for a in ("dense", "topk", "gtopk", "gtopk_butterfly")},
                         "over dense": ratio(rates, "dense"),
                         "over Top-k": ratio(rates, "topk"),
                     }

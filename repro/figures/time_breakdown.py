@@ -90,8 +90,7 @@ def draw(rows: list[Row]) -> Figure:
     axes[-1].set_xlabel("share of the iteration (%)")
     figure.legend(
         handles=[
-            Patch(facecolor=COLOURS[part][0], hatch=HATCHES[part], edgecolor="white", label=part[:-2])
-            for part in PARTS
+            Patch(facecolor=COLOURS[part][0], hatch=HATCHES[part], edgecolor="white", label=part[:-2]) for part in PARTS
         ],
         loc="outside upper center",
         ncols=3,

@@ -105,9 +105,7 @@ def _one(panel: Axes, rows: list[Row], nodes: int, algo: str) -> None:
                 "shrinkB": 1,
             },
         )
-    panel.set(
-        xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes)
-    )
+    panel.set(xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes))
     panel.set_title(f"{style.label}, P = {nodes}: {rounds} rounds", fontsize=7)
     panel.set_xlabel("round")
     panel.set_ylabel("rank")

@@ -60,9 +60,7 @@ def _opened(source: Path) -> Iterator[tuple[list[PurePosixPath], Callable[[PureP
 
 def _is_image(path: PurePosixPath) -> bool:
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
-    return (
-        path.suffix.lower() in SUFFIXES and len(path.parts) >= 3 and path.parts[-3] in SPLITS and not hidden
-    )
+    return path.suffix.lower() in SUFFIXES and len(path.parts) >= 3 and path.parts[-3] in SPLITS and not hidden
 
 
 def _classes(source: Path, images: list[PurePosixPath], classes: int) -> list[str]:
@@ -70,23 +68,17 @@ def _classes(source: Path, images: list[PurePosixPath], classes: int) -> list[st
         raise ConfigError(f"{source} holds no images in class folders: {LAYOUT}.")
     tops = sorted({str(PurePosixPath(*path.parts[:-3])) for path in images})
     if len(tops) > 1:
-        raise ConfigError(
-            f"{source} holds {len(tops)} sets of images, {tops[0]} and {tops[1]}: name one of them."
-        )
+        raise ConfigError(f"{source} holds {len(tops)} sets of images, {tops[0]} and {tops[1]}: name one of them.")
     train, test = ({path.parts[-2] for path in images if path.parts[-3] == split} for split in SPLITS)
     if train != test:
         odd = sorted(train ^ test)
         raise ConfigError(f"{source}: class {odd[0]!r} is in train or test only ({LAYOUT}).")
     if len(train) != classes:
-        raise ConfigError(
-            f"{source} has {len(train)} classes, expected {classes}: {', '.join(sorted(train)[:12])}."
-        )
+        raise ConfigError(f"{source} has {len(train)} classes, expected {classes}: {', '.join(sorted(train)[:12])}.")
     return sorted(train)
 
 
-def _decode(
-    source: Path, path: PurePosixPath, read_bytes: Callable[[PurePosixPath], bytes], size: int
-) -> np.ndarray:
+def _decode(source: Path, path: PurePosixPath, read_bytes: Callable[[PurePosixPath], bytes], size: int) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(read_bytes(path))) as image:
             pixels = np.asarray(image.convert("RGB"))
@@ -94,7 +86,5 @@ def _decode(
         raise ConfigError(f"{source}: the image {str(path)!r} cannot be read: {error}.") from None
     if pixels.shape != (size, size, 3):
         height, width, _ = pixels.shape
-        raise ConfigError(
-            f"{source}: the image {str(path)!r} has {width}x{height} pixels, not {size}x{size}."
-        )
+        raise ConfigError(f"{source}: the image {str(path)!r} has {width}x{height} pixels, not {size}x{size}.")
     return pixels

@@ -19,9 +19,7 @@ from torch import nn
 from repro.config import ConfigError
 from repro.rng import derive
 
-_initialising = (
-    threading.Lock()
-)  # ranks may be threads, PyTorch's layers know only the process-wide generator
+_initialising = threading.Lock()  # ranks may be threads, PyTorch's layers know only the process-wide generator
 
 
 def load(
