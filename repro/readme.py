@@ -12,8 +12,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 
 
 def update(file: Path, write: bool) -> bool:
-    """Whether the README was up to date; if not, and `write`, it is brought up to date. Raises
-    ConfigError."""
+    """Whether the README was up to date; if not, and `write`, it is brought up to date. Raises ConfigError."""
     text = file.read_text() if file.exists() else ""
     if BEGIN not in text or END not in text:
         raise ConfigError(f"{file} has no {BEGIN} and {END} between which the results table could go.")

@@ -233,8 +233,7 @@ class Mirror:
             self._try(self.run.finish, exit_code=0 if ok else 1)
 
     def _figures(self) -> None:
-        """The experiment's figures and the claims, with every run of it that is done: the last one has them
-        all."""
+        """The experiment's figures and the claims, with every run of it that is done: the last one has them all."""
         import wandb
 
         from repro import plots

@@ -149,8 +149,7 @@ def read_run(place: Path) -> Run:
 
 
 def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left
-    out.
+    """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left out.
 
     Raises ConfigError where there is no run at all.
     """
@@ -233,8 +232,7 @@ def mean_std(values: Iterable[float | None]) -> tuple[float | None, float | None
 
 
 def rounded(value: Any) -> Any:
-    """Six significant digits in everything a summary holds, so that a change of one bit is no change of a
-    file."""
+    """Six significant digits in everything a summary holds, so that a change of one bit is no change of a file."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):

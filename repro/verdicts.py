@@ -22,10 +22,9 @@ def not_run() -> Verdict:
 
 
 def within(ours: Sequence[float], low: float, high: float, direction: float = 1.0) -> Verdict:
-    """reproduced: every value lies in the published range [low, high]. shape only: every value is at least
-    on the same side of
-    `direction` as the range (1 for a speed-up: a gain stays a gain). not reproduced: one is on the other
-    side."""
+    """reproduced: every value lies in the published range [low, high]. shape only: every value is at least on
+    the same side of `direction` as the range (1 for a speed-up: a gain stays a gain). not reproduced: one is on
+    the other side."""
     if not ours:
         return not_run()
     if all(low <= value <= high for value in ours):
@@ -40,8 +39,7 @@ def within(ours: Sequence[float], low: float, high: float, direction: float = 1.
 
 
 def near(ours: float | None, published: float, tolerance: float = 0.1, shape: float = 2.0) -> Verdict:
-    """reproduced: within `tolerance` (relative) of the published value. shape only: within a factor of
-    `shape`."""
+    """reproduced: within `tolerance` (relative) of the published value. shape only: within a factor of `shape`."""
     if ours is None:
         return not_run()
     if abs(ours - published) <= tolerance * abs(published):

@@ -42,9 +42,8 @@ def test_without_a_run_nothing_of_ours_is_shown(item: figures.Item) -> None:
 
 @pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
 def test_tables_match_their_golden_csv(item: figures.Item, data: results.Results) -> None:
-    """Made from tests/made_up.py. A difference means that a table says something else of the same results:
-    if that is
-    wanted, write the new text there."""
+    """Made from tests/made_up.py. A difference means that a table says something else of the same results: if
+    that is wanted, write the new text there."""
     assert tables.to_csv(item.table(data)) == (GOLDEN / f"{item.name}.csv").read_text()
 
 

@@ -57,8 +57,7 @@ def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results
 
 
 def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None:
-    """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses
-    some."""
+    """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
     assert exact["lost_mass"] < 1e-5 * exact["selected_mass"]
     assert paper["lost_mass"] > 1e-3 * paper["selected_mass"]

@@ -16,8 +16,7 @@ def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("results/report.html"),
     runs: Annotated[Path | None, typer.Option(help="Run folders that go over the committed summaries.")] = None,
 ) -> None:
-    """One self-contained page: each claim with its verdict, every figure and table, and the commands that
-    make them.
+    """One self-contained page: each claim with its verdict, every figure and table, and the commands that make them.
 
     \b
     repro report

@@ -125,8 +125,7 @@ def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) 
 
 
 def _numbered(svg: bytes) -> bytes:
-    """Hashed ids replaced by numbers: the hash takes positions whose last bit differs from one layout to
-    the next."""
+    """Hashed ids replaced by numbers: the hash takes positions whose last bit differs from one layout to the next."""
     hashed = dict.fromkeys(re.findall(rb'id="([a-z][0-9a-f]{10})"', svg))
     numbers = {name: b"n%d" % place for place, name in enumerate(hashed)}
     return re.sub(rb"[a-z][0-9a-f]{10}", lambda found: numbers.get(found[0], found[0]), svg)

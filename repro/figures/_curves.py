@@ -54,8 +54,7 @@ def of_group(group: Group) -> list[Row]:
 
 
 def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> Figure:
-    """Columns: models. Rows: training loss and test accuracy by epoch, test accuracy by time on the
-    network."""
+    """Columns: models. Rows: training loss and test accuracy by epoch, test accuracy by time on the network."""
     models = [model for model in _draw.MODELS if any(row["model"] == model for row in rows)]
     models += sorted({row["model"] for row in rows} - set(models))
     views = [("epoch", "train_loss", 1.0), ("epoch", "test_accuracy", 100.0)]

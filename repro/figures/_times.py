@@ -26,8 +26,7 @@ def communicate(results: Results, algo: str, nodes: int, parameters: int) -> flo
 
 def simulated(results: Results) -> list[Row]:
     """`repro simulate` with the published node: published compute and compress, and the messages of our
-    algorithms on
-    the published alpha and beta."""
+    algorithms on the published alpha and beta."""
     found = results.summaries.get("simulate", {})
     return [
         _row(

@@ -35,8 +35,7 @@ def table(results: Results) -> list[Row]:
 
 def bound(algo: str, nodes: int, parameters: int, k: int) -> float:
     """Bytes that a node must send at least: 2 (P-1)/P m float32 for a dense sum (Patarasuk and Yuan, 2009);
-    with sparse
-    vectors its own k pairs must leave it once."""
+    with sparse vectors its own k pairs must leave it once."""
     if nodes == 1:
         return 0.0
     return 2 * (nodes - 1) / nodes * parameters * 4 if algo == "dense" else float(k * PAIR_BYTES)

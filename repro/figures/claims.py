@@ -46,8 +46,7 @@ def _row(
 
 
 def _accuracy(results: Results) -> Iterator[Row]:
-    """Convergence claims: one algorithm's final accuracy beside that of a reference with the same
-    settings."""
+    """Convergence claims: one algorithm's final accuracy beside that of a reference with the same settings."""
     for model, name in (
         ("resnet20", "ResNet-20"),
         ("vgg16", "VGG-16"),

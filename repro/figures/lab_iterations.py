@@ -10,8 +10,7 @@ COMMAND = "repro run experiment=lab"
 
 
 def table(results: Results) -> list[Row]:
-    """Measured and modelled seconds in rows of their own; the speed-up is over dense of the same row's
-    kind."""
+    """Measured and modelled seconds in rows of their own; the speed-up is over dense of the same row's kind."""
     rows = _times.of_experiment(results, "lab")
     totals = {_key(row, row["algo"]): sum(row[part] for part in PARTS) for row in rows}
     table = []

@@ -12,8 +12,7 @@ COMMAND = "repro run experiment=residual_mass"
 
 
 def table(results: Results) -> list[Row]:
-    """Lost mass as a share of the mass that the ranks selected; mean and deviation over the recorded
-    steps."""
+    """Lost mass as a share of the mass that the ranks selected; mean and deviation over the recorded steps."""
     rows = []
     for group in results.groups("residual_mass"):
         mean, std = mean_std(record["lost_mass"] / record["selected_mass"] for record in group.recorded)

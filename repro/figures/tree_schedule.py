@@ -37,9 +37,8 @@ def table(results: Results) -> list[Row]:
 def messages(schedule: Sequence[Sequence[Sequence[Any]]]) -> list[Row]:
     """Every message with the round it travels in, when each round starts as soon as both its ends are there.
 
-    `schedule[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message
-    from i to j is
-    what j receives n-th from i.
+    `schedule[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message from i
+    to j is what j receives n-th from i.
     """
     at, clock = [0] * len(schedule), [0] * len(schedule)
     found: list[Row] = []
