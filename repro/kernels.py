@@ -25,14 +25,14 @@ LANES = 4  # of counts: neighbours often fall into one bin, and to count there a
 START, ONE = np.uint64(0), np.uint64(1)
 
 
-def compiled(signature: str) -> Callable[[Any], Any]:
+def compiled(signature: str, **options: Any) -> Callable[[Any], Any]:
     """Compile now; keep it on disk beside this file, else in the user's cache, else not at all."""
 
     def decorate(function: Any) -> Any:
         try:
-            return numba.njit(signature, nogil=True, cache=True)(function)
+            return numba.njit(signature, nogil=True, cache=True, **options)(function)
         except RuntimeError:  # numba found no folder that it can write
-            return numba.njit(signature, nogil=True)(function)
+            return numba.njit(signature, nogil=True, **options)(function)
 
     return decorate
 

@@ -54,7 +54,8 @@ def compressed_scatter_reduce(
     width = mine.shape[1]
     wires = codec.encode(mine)
     if worker_error is not None:
-        worker_error.copy_((mine - codec.decode(wires, width)).view(-1)[:m])
+        mine -= codec.decode(wires, width)
+        worker_error.copy_(mine.view(-1)[:m])
     total = codec.decode(all_to_all(wires, collective), width).sum(0)
     total[max(0, m - collective.rank * width) :] = 0  # what compression made of the padding
     if server_error is not None:

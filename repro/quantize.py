@@ -3,16 +3,23 @@
 Every row [n] becomes a row [codec.nbytes(n)] of uint8, a header for each bucket of entries and then the levels. A
 bucket of zeros comes back as zeros, and magnitudes under 1.2e-38 (float32's smallest normal number) may too; a
 bucket that holds an inf or a nan comes back with non-finite entries, so a diverging run is seen to diverge.
+
+On a CPU they go through the compiled loops of `quantize_kernels.py`, elsewhere through torch's operators.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from repro import quantize_kernels
+
+COMPILED = ("cpu",)
 TINY = torch.finfo(torch.float32).tiny  # the smallest divisor: a bucket of zeros is divided by it
 
 
@@ -40,6 +47,8 @@ class MinMax:
 
     def encode(self, x: Tensor) -> Tensor:
         x = _buckets(x, self.bucket)
+        if x.device.type in COMPILED:
+            return _join(*_encoded(quantize_kernels.minmax_encode, x, 2, 1))
         low, high = x.amin(2, keepdim=True).clamp(max=0), x.amax(2, keepdim=True).clamp(min=0)
         step = ((high - low) / 255).clamp(min=TINY)
         lowest = (high / step).round() - 255
@@ -48,6 +57,8 @@ class MinMax:
 
     def decode(self, wire: Tensor, n: int) -> Tensor:
         header, levels = _part(wire, n, self.bucket, 2)
+        if wire.device.type in COMPILED:
+            return _row(_decoded(quantize_kernels.minmax_decode, header, levels, 1), n)
         return _row((levels + header[..., 1:]) * header[..., :1], n)
 
     def nbytes(self, n: int) -> int:
@@ -70,12 +81,19 @@ class QSGD:
 
     def encode(self, x: Tensor) -> Tensor:
         x, most = _buckets(x, self.bucket), 2 ** (self.bits - 1) - 1
-        norm = largest = x.abs().amax(2, keepdim=True)
+        compiled = x.device.type in COMPILED
+        norm = largest = x.new_empty(*x.shape[:2], 1) if compiled else x.abs().amax(2, keepdim=True)
+        if compiled:
+            _run(quantize_kernels.largest, x, largest)
         if self.norm == "l2":  # of x / largest, as the squares of small entries would vanish
             norm = largest * torch.linalg.vector_norm(x / largest.clamp(min=TINY), dim=2, keepdim=True)
-        scaled = x / norm.clamp(min=TINY) * most
         noise = torch.empty_like(x).uniform_(generator=self.generator)
-        levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most
+        if compiled:
+            levels = torch.empty_like(x, dtype=torch.uint8)
+            _run(partial(quantize_kernels.qsgd_encode, most), norm, noise, x, levels)
+        else:
+            scaled = x / norm.clamp(min=TINY) * most
+            levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most
         if self.bits == 4:
             levels = levels[..., ::2] * 16 + levels[..., 1::2]
         return _join(norm, levels)
@@ -85,6 +103,8 @@ class QSGD:
         if self.bits == 4:
             levels = torch.stack([levels >> 4, levels & 15], 3).flatten(2)
         most = 2 ** (self.bits - 1) - 1
+        if wire.device.type in COMPILED:
+            return _row(_decoded(partial(quantize_kernels.qsgd_decode, most), norm, levels, 1), n)
         return _row((levels.float() - most) / most * norm, n)
 
     def nbytes(self, n: int) -> int:
@@ -103,11 +123,15 @@ class Sign:
 
     def encode(self, x: Tensor) -> Tensor:
         x = _buckets(x, self.bucket)
+        if x.device.type in COMPILED:
+            return _join(*_encoded(quantize_kernels.sign_encode, x, 1, 8))
         bits = (x >= 0).unflatten(2, (-1, 8)).to(torch.uint8) << torch.arange(8, device=x.device).to(torch.uint8)
         return _join(x.abs().mean(2, keepdim=True), bits.sum(3, dtype=torch.uint8))
 
     def decode(self, wire: Tensor, n: int) -> Tensor:
         scale, packed = _part(wire, n, self.bucket, 1)
+        if wire.device.type in COMPILED:
+            return _row(_decoded(quantize_kernels.sign_decode, scale, packed, 8), n)
         bits = (packed[..., None] >> torch.arange(8, device=wire.device).to(torch.uint8)) & 1
         return _row((bits.flatten(2).float() * 2 - 1) * scale, n)
 
@@ -139,7 +163,27 @@ def shape(n: int, bucket: int) -> tuple[int, int]:
 def _buckets(x: Tensor, bucket: int) -> Tensor:
     """[rows, n] -> float32 [rows, buckets, width]."""
     count, width = shape(x.shape[1], bucket)
-    return torch.nn.functional.pad(x.float(), (0, count * width - x.shape[1])).unflatten(1, (count, width))
+    x, missing = x.float().contiguous(), count * width - x.shape[1]
+    return (torch.nn.functional.pad(x, (0, missing)) if missing else x).unflatten(1, (count, width))
+
+
+def _encoded(kernel: Callable[..., None], x: Tensor, floats: int, entries: int) -> tuple[Tensor, Tensor]:
+    """Header [rows, buckets, floats] and levels [rows, buckets, width / entries], `entries` of x in a byte."""
+    *buckets, width = x.shape
+    header, levels = x.new_empty(*buckets, floats), x.new_empty(*buckets, width // entries, dtype=torch.uint8)
+    _run(kernel, x, header, levels)
+    return header, levels
+
+
+def _decoded(kernel: Callable[..., None], header: Tensor, levels: Tensor, entries: int) -> Tensor:
+    """The inverse: float32 [rows, buckets, width]."""
+    x = header.new_empty(*levels.shape[:2], levels.shape[2] * entries)
+    _run(kernel, header, levels, x)
+    return x
+
+
+def _run(kernel: Callable[..., None], *tensors: Tensor) -> None:
+    kernel(*(x.view(-1, x.shape[-1]).numpy() for x in tensors))
 
 
 def _row(x: Tensor, n: int) -> Tensor:
@@ -156,4 +200,4 @@ def _part(wire: Tensor, n: int, bucket: int, floats: int) -> tuple[Tensor, Tenso
     count, _ = shape(n, bucket)
     wire = wire.unflatten(1, (count, -1))
     header = wire[..., : 4 * floats].clone(memory_format=torch.contiguous_format)
-    return header.view(torch.float32), wire[..., 4 * floats :]
+    return header.view(torch.float32), wire[..., 4 * floats :].contiguous()

@@ -1,5 +1,6 @@
 """BAGUA's primitives against what they must compute, what they lose, and the bytes they count; the codecs alone."""
 
+import copy
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from parallel import on_ranks
 
+from repro import quantize
 from repro.collective import Collective
 from repro.network import seconds
 from repro.primitives import (
@@ -57,6 +59,20 @@ def bound(codec: Codec, x: torch.Tensor) -> torch.Tensor:
 
 
 # Codecs.
+
+
+@pytest.mark.parametrize("name", [name for name in CODECS if name != "half"])
+@pytest.mark.parametrize("scale", [1.0, 1e-38, 1e30, 0.0])
+def test_compiled_loops_do_what_torch_does(name: str, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, (codec, other) = vectors(3) * scale, (copy.deepcopy(CODECS[name]) for _ in range(2))
+    wire = codec.encode(x)
+    back = codec.decode(wire, M)
+    monkeypatch.setattr(quantize, "COMPILED", ())
+    same = other.encode(x)
+    if name != "sign":
+        assert torch.equal(wire, same) and torch.equal(back, other.decode(same, M))
+    else:  # the mean magnitude is summed in another order
+        assert torch.allclose(back, other.decode(same, M), rtol=1e-5, atol=1e-44)
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
