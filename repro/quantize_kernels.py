@@ -34,7 +34,8 @@ def minmax_encode(x, header, levels):
         lowest = np.rint(ends[1] / step) - np.float32(255)
         header[row, 0], header[row, 1] = step, lowest
         for i in range(entries.size):
-            own[i] = np.uint8(min(max(np.int32(np.rint(entries[i] / step) - lowest), 0), 255))
+            level = np.int32(np.rint(entries[i] / step) - lowest)
+            own[i] = np.uint8(min(max(level, np.int32(0)), np.int32(255)))
 
 
 @compiled("void(float32[:, ::1], uint8[:, ::1], float32[:, ::1])")

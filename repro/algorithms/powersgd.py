@@ -87,14 +87,14 @@ class Algorithm:
         left = [torch.linalg.qr(p).Q for p in left]
         self.right = mean([m.T @ p for m, p in zip(matrices, left, strict=True)], collective)
 
-        update = torch.empty_like(total)
+        update = gradient  # whose numbers are in the residual now
         for one, p, q in zip(self.matrices, left, self.right, strict=True):
             update[one.start : one.stop] = (p @ q.T).view(-1)[: one.stop - one.start]
         self.residual -= update
         for span, value in zip(self.vectors, plain.split([s.stop - s.start for s in self.vectors]), strict=True):
             update[span] = value
             self.residual[span] = 0
-        return gradient.copy_(update)
+        return update
 
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual, "right": self.right}
