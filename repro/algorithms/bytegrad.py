@@ -27,7 +27,8 @@ class Algorithm:
         self.codec = MinMax(bucket)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        return gradient.copy_(compressed_scatter_reduce(gradient, collective, self.codec) / collective.size)
+        total = compressed_scatter_reduce(gradient, collective, self.codec)
+        return gradient.copy_(total.div_(collective.size))
 
     def state_dict(self) -> dict[str, Any]:
         return {}

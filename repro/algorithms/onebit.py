@@ -29,7 +29,8 @@ class Algorithm:
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         errors = self.errors.of(collective.size)
-        return gradient.copy_(compressed_scatter_reduce(gradient, collective, self.codec, *errors) / collective.size)
+        total = compressed_scatter_reduce(gradient, collective, self.codec, *errors)
+        return gradient.copy_(total.div_(collective.size))
 
     def state_dict(self) -> dict[str, Any]:
         return self.errors.state_dict()

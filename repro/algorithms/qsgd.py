@@ -44,7 +44,8 @@ class Algorithm:
         # a rank's noise is a function of (seed, rank, step), so nothing but the step needs saving
         self.generator.manual_seed(derive(self.seed, "qsgd", collective.rank, self.steps))
         self.steps += 1
-        return gradient.copy_(compressed_scatter_reduce(gradient, collective, self.codec) / collective.size)
+        total = compressed_scatter_reduce(gradient, collective, self.codec)
+        return gradient.copy_(total.div_(collective.size))
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}
