@@ -42,7 +42,7 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
         return
     # What a full token bucket lets pass costs as little as an empty message: no line has that step in it.
     credit = lab.burst(config.network.bits_per_s) if config.cluster.name == "lab" else 0
-    points = [{**point, "fitted": not 4096 < point["bytes"] < 4 * credit} for point in points]
+    points = [{**point, "fitted": not credit < 4 * point["bytes"] < 16 * credit} for point in points]
     fitted = [point for point in points if point["fitted"]]
     found = fit.fit([p["bytes"] for p in fitted], [p["seconds"] for p in fitted])
     out.mkdir(parents=True, exist_ok=True)

@@ -24,24 +24,24 @@ from repro.config import Config, ConfigError
 from repro.hierarchical import Hierarchical
 
 MB = 1 << 20
+FIRST_MB = 1.0  # what backward fills first is sent early
 Shapes = Sequence[Sequence[int]]
 
 
-def spans(shapes: Shapes, limits_mb: Sequence[float], itemsize: int = 4) -> list[slice]:
+def spans(shapes: Shapes, bucket_mb: float, itemsize: int = 4) -> list[slice]:
     """Slices of a flat gradient of layers with `shapes`, in the order in which backward fills them.
 
-    A bucket ends with the layer that brings it to its limit; the last of `limits_mb` holds for all further ones.
+    A bucket ends with the layer that brings it to its limit, which is as in DDP: FIRST_MB, then `bucket_mb`.
     """
-    limits = list(limits_mb)
+    limit = min(FIRST_MB, bucket_mb)
     sizes = list(map(math.prod, shapes))
     start = stop = sum(sizes)
     found = []
     for size in reversed(sizes):
         start -= size
-        if (stop - start) * itemsize >= limits[0] * MB or start == 0:
+        if (stop - start) * itemsize >= limit * MB or start == 0:
             found.append(slice(start, stop))
-            stop = start
-            limits = limits[1:] or limits
+            stop, limit = start, bucket_mb
     return found
 
 
@@ -60,7 +60,7 @@ def load(
 
     if config.bucket_mb is None:
         return one(shapes)
-    parts = spans(shapes, [config.bucket_mb])
+    parts = spans(shapes, config.bucket_mb)
     return Buckets(parts, [one(held(shapes, part)) for part in parts])
 
 
@@ -116,8 +116,8 @@ def shares(spans: Sequence[slice], seconds: float) -> list[float]:
 
 
 def like_ddp(ddp: Any, shapes: Shapes) -> Buckets:
-    """The messages of DDP in the order of its buckets, for those who time them without it."""
-    parts = spans(shapes, [ddp.FIRST_MB, ddp.bucket_mb])
+    """The messages of DDP, bucket by bucket, for those who time them without it."""
+    parts = spans(shapes, ddp.bucket_mb)
     return Buckets(parts, [ddp] * len(parts))
 
 

@@ -59,7 +59,7 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
     if own:
         spans = buckets.like_ddp(algorithm, shapes).spans
     else:
-        spans = whole if config.bucket_mb is None else buckets.spans(shapes, [config.bucket_mb])
+        spans = whole if config.bucket_mb is None else buckets.spans(shapes, config.bucket_mb)
     overlap = own or config.overlap == "on"
     period, compute_s = algorithms.period(algorithm), max(moments)
     return Iteration(

@@ -34,7 +34,6 @@ class Algorithm:
     """
 
     density = 1.0
-    FIRST_MB = 1.0  # DDP's first bucket is small, so that it starts early
 
     def __init__(
         self,
@@ -55,8 +54,7 @@ class Algorithm:
             model, process_group=group, broadcast_buffers=False, bucket_cap_mb=self.bucket_mb
         )
         shapes = [layer.shape for layer in model.parameters()]
-        buckets = spans(shapes, [self.FIRST_MB, self.bucket_mb])
-        self.messages = [bucket.stop - bucket.start for bucket in buckets]
+        self.messages = [bucket.stop - bucket.start for bucket in spans(shapes, self.bucket_mb)]
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
         elif self.hook == "powersgd":
