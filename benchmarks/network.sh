@@ -1,5 +1,5 @@
 #!/bin/sh
-# All measurements of the network, on a quiet machine with two cores or more: about 20 minutes.
+# All measurements of the network, on a quiet machine with two cores or more: about 70 minutes.
 # The lab needs root or user namespaces. Summaries go to results/lab and results/simulated.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,6 +16,16 @@ $repro bench collectives $calibrated --out $lab/collectives.jsonl
 # 2 min: any P.
 $repro bench collectives nodes=3,5,6,7,12,31 $calibrated --parameters 14.7M --out $lab/any_p.jsonl
 
+# 6 min: PyTorch's DDP and its hooks.
+$repro bench collectives algo=ddp algo.hook=none,fp16,powersgd nodes=2,4,8 $calibrated \
+    --parameters 2.7M,14.7M --out $lab/ddp.jsonl
+
+# 3 min: a tenth of the rate, at which two cores keep up with more ranks.
+slow=$lab/ethernet100m
+$repro bench network network=ethernet100m --out $slow
+$repro bench collectives algo=gtopk,gtopk_butterfly nodes=4,8 network=$slow/network.yaml \
+    --parameters 14.7M,25.6M,61.1M --out $slow/collectives.jsonl
+
 # 2 min: the authors' model figure, both panels, and the crossover; then every power of two up to 4,096 nodes.
 $repro simulate parameters=26214400 nodes=4,8,...,128 --out results/simulated/model_figure_left.json
 $repro simulate parameters=1048576,2097152,...,134217728 nodes=32 --out results/simulated/model_figure_right.json
@@ -24,3 +34,6 @@ $repro simulate model=resnet50 nodes=4096 --out results/simulated/resnet50_4096.
 
 # 6 min: real iterations of 8 nodes at 1 Gbps: compute, compress and communicate measured.
 $repro run experiment=lab
+
+# 40 min: ten ways to relax S-SGD, on VGG-16, 4 and 8 nodes, 1 Gbps and 100 Mbps.
+$repro run experiment=relaxations

@@ -220,3 +220,15 @@ def outside(a, b, position):
         n += 1
         i += 1
     return n
+
+
+@compiled("void(int32[:, ::1], float32[::1], int32)")
+def add_packed(rows, out, padding):
+    """out += each row's k indices and, behind them, k values; a row with fewer entries is padded."""
+    k = rows.shape[1] // 2
+    for row in rows:
+        index, value = row[:k], row[k:].view(np.float32)
+        for i in range(k):
+            if index[i] == padding:
+                break
+            out[index[i]] += value[i]

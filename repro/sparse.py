@@ -92,6 +92,14 @@ def add_sum(vectors: list[Sparse], out: Tensor) -> Tensor:
     return out
 
 
+def add_packed(rows: Tensor, dtype: torch.dtype, out: Tensor) -> Tensor:
+    """`add_sum` of the vectors of `dtype` that are packed in the rows [P, bytes]."""
+    if out.device.type == "cpu" and dtype == out.dtype == torch.float32:
+        kernels.add_packed(rows.contiguous().view(torch.int32).numpy(), out.numpy(), PADDING)
+        return out
+    return add_sum([unpack(row, dtype) for row in rows], out)
+
+
 def pack(sparse: Sparse, k: int) -> Tensor:
     """uint8 [k * (4 + itemsize)]: k indices, then k values, padded; what travels between ranks."""
     n = sparse.index.numel()

@@ -13,6 +13,7 @@ from repro import kernels, sparse_torch
 from repro.feedback import ErrorFeedback
 from repro.sparse import (
     Sparse,
+    add_packed,
     add_sum,
     merge,
     merge_with_rest,
@@ -165,6 +166,14 @@ def test_what_is_packed_comes_back(kind, dtype):
     buffer = pack(sparse, 100)
     assert buffer.dtype == torch.uint8 and buffer.numel() == 100 * (4 + dtype.itemsize)
     assert_same(unpack(buffer, dtype), sparse)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["normal", "few", "zero"])
+def test_packed_vectors_are_added_in_their_order(kind, dtype):
+    vectors = [select(vector(kind, 1000, seed, dtype), 100) for seed in range(7)]
+    rows = torch.stack([pack(one, 100) for one in vectors])
+    assert torch.equal(add_packed(rows, dtype, torch.ones(1000)), add_sum(vectors, torch.ones(1000)))
 
 
 def test_k_and_room_are_checked():

@@ -11,7 +11,7 @@ from repro.collective import Collective
 from repro.costs import PAIR_BYTES, Cost, all_gather
 from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import add_sum, pack, unpack
+from repro.sparse import add_packed, pack
 
 
 def cost(size: int, parameters: int, k: int, momentum: float = 0.9) -> Cost:
@@ -43,8 +43,8 @@ class Algorithm:
         self.velocity.mul_(self.momentum).add_(gradient)  # momentum correction: u = m u + g, then v = v + u
         local = self.memory.accumulate_and_select(self.velocity, k)
         self.velocity[local.index.long()] = 0  # momentum factor masking: what was sent is stale in u too
-        parts = [unpack(row, local.value.dtype) for row in collective.all_gather(pack(local, k))]
-        return add_sum(parts, gradient.zero_()).div_(collective.size)
+        gathered = collective.all_gather(pack(local, k))
+        return add_packed(gathered, local.value.dtype, gradient.zero_()).div_(collective.size)
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.memory.state_dict(), "velocity": self.velocity}

@@ -11,7 +11,7 @@ from repro.collective import Collective
 from repro.costs import PAIR_BYTES, Cost, all_gather
 from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import Sparse, add_sum, outside, pack, select, to_dense, unpack
+from repro.sparse import Sparse, add_packed, outside, pack, select, to_dense
 
 
 def cost(size: int, parameters: int, k: int) -> Cost:
@@ -29,7 +29,7 @@ class Algorithm:
         k = entries(self.density, gradient.numel())
         local = self.memory.accumulate_and_select(gradient, k)
         gathered = collective.all_gather(pack(local, k))
-        summed = add_sum([unpack(row, local.value.dtype) for row in gathered], gradient.zero_())
+        summed = add_packed(gathered, local.value.dtype, gradient.zero_())
         total = select(summed, k)
         self.memory.put_back(outside(local, total))  # whole, so nothing is lost
         return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)

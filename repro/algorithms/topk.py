@@ -11,7 +11,7 @@ from repro.collective import Collective
 from repro.costs import PAIR_BYTES, Cost, all_gather
 from repro.feedback import ErrorFeedback
 from repro.schedule import entries
-from repro.sparse import add_sum, pack, unpack
+from repro.sparse import add_packed, pack
 
 
 def cost(size: int, parameters: int, k: int) -> Cost:
@@ -29,8 +29,7 @@ class Algorithm:
         k = entries(self.density, gradient.numel())
         local = self.memory.accumulate_and_select(gradient, k)
         gathered = collective.all_gather(pack(local, k))
-        parts = [unpack(row, local.value.dtype) for row in gathered]
-        return add_sum(parts, gradient.zero_()).div_(collective.size)
+        return add_packed(gathered, local.value.dtype, gradient.zero_()).div_(collective.size)
 
     def state_dict(self) -> dict[str, Any]:
         return self.memory.state_dict()
