@@ -24,24 +24,23 @@ from repro.config import Config, ConfigError
 from repro.hierarchical import Hierarchical
 
 MB = 1 << 20
-FIRST_MB = 1.0  # what backward fills first is sent early
 Shapes = Sequence[Sequence[int]]
 
 
 def spans(shapes: Shapes, bucket_mb: float, itemsize: int = 4) -> list[slice]:
     """Slices of a flat gradient of layers with `shapes`, in the order in which backward fills them.
 
-    A bucket ends with the layer that brings it to its limit, which is as in DDP: FIRST_MB, then `bucket_mb`.
+    A bucket ends with the layer that brings it to `bucket_mb`, as in DDP where a size is asked for (its default
+    begins with a bucket of 1 MB instead).
     """
-    limit = min(FIRST_MB, bucket_mb)
     sizes = list(map(math.prod, shapes))
     start = stop = sum(sizes)
     found = []
     for size in reversed(sizes):
         start -= size
-        if (stop - start) * itemsize >= limit * MB or start == 0:
+        if (stop - start) * itemsize >= bucket_mb * MB or start == 0:
             found.append(slice(start, stop))
-            stop, limit = start, bucket_mb
+            stop = start
     return found
 
 
@@ -116,7 +115,7 @@ def shares(spans: Sequence[slice], seconds: float) -> list[float]:
 
 
 def like_ddp(ddp: Any, shapes: Shapes) -> Buckets:
-    """The messages of DDP, bucket by bucket, for those who time them without it."""
+    """The messages of DDP in the order of its buckets, for those who time them without it."""
     parts = spans(shapes, ddp.bucket_mb)
     return Buckets(parts, [ddp] * len(parts))
 

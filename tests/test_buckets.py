@@ -6,7 +6,8 @@ import pytest
 import torch
 from parallel import on_ranks
 
-from repro import algorithms, buckets, checkpoint, record, training
+from repro import algorithms, buckets, checkpoint, record, standin, training
+from repro.algorithms import ddp as pytorch_ddp
 from repro.collective import Collective
 from repro.config import Config, ConfigError, RunError, compose
 from repro.hierarchical import Hierarchical, Subset, inside
@@ -38,9 +39,8 @@ def test_buckets_are_whole_layers_from_the_last_to_the_first():
         (quarter, 4 * quarter + 10),
         (0, quarter),
     ]
-    first = slice(4 * quarter + 10, 5 * quarter + 10)  # 1 MB at most, as in DDP
-    assert buckets.spans(shapes, 100.0) == [first, slice(0, first.start)]
-    assert buckets.spans(shapes[:2], 100.0) == [slice(0, quarter)]
+    assert buckets.spans(shapes, 100.0) == [slice(0, 5 * quarter + 10)]
+    assert buckets.spans([(quarter,)] * 3, 2.0) == [slice(quarter, 3 * quarter), slice(0, quarter)]
 
 
 @pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])
@@ -233,7 +233,7 @@ def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_p
     assert torch.allclose(trained(dense), trained(ddp), atol=1e-5)
     (*_, line) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "step"]
     assert line["bytes_sent"] == pytest.approx(4 * 269722, rel=1e-5)
-    assert line["rounds"] == 2 * 2  # rings of two buckets, as DDP's first ends at 1 MB
+    assert line["rounds"] == 2  # the ring of one bucket
     (time,) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "iteration_time"]
     assert time["communicate_s"] > 0
 
@@ -244,6 +244,21 @@ def test_the_hooks_of_ddp_send_less(hook, share, tmp_path):
     trained(run)
     (*_, line) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
     assert line["bytes_sent"] == pytest.approx(4 * 269722 * share, rel=0.5 if hook == "powersgd" else 1e-3)
+
+
+@pytest.mark.parametrize("bucket_mb", [25.0, 4.0])
+def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
+    shapes = [(1000, 500)] * 20  # 1.9 MB each
+    ddp = pytorch_ddp.Algorithm(1, bucket_mb=bucket_mb)
+
+    def body(collective):
+        wrapped = ddp.wrap(standin.StandIn(shapes, [0.0] * len(shapes)), collective)
+        for _ in range(2):  # DDP settles on its buckets after the first
+            wrapped().backward()
+        return wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+
+    (sizes,) = on_ranks(1, body)
+    assert [int(size) // 4 for size in sizes.split(",")] == ddp.messages
 
 
 def test_powersgd_of_ddp_is_refused_where_ranks_are_threads(tmp_path):

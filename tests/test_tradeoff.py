@@ -92,6 +92,7 @@ def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.
     keys = ["experiment=tradeoff", "model=resnet20", "nodes=4", "batch_per_node=2", "tradeoff.node=0.1"]
     grid = ["tradeoff.bits_per_s=[1e6,1e12]", "tradeoff.alpha_s=[0,1e-3]"]
     configs = compose([*keys, *grid, "algo=dense,gtopk_butterfly"])
+    assert any(config.overlap == "on" for config in configs)  # in one bucket, as resnet20 has 1 MB: no other iteration
     tradeoff.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
     found = json.loads((tmp_path / "tradeoff.json").read_text())
     rows = {row["relax"]: [] for row in found["maps"]}
@@ -100,10 +101,10 @@ def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.
         rows[row["relax"]].append(row["fastest"])
         assert row["over_dense"] >= row["over_exact"] >= 1 and row["over_second"] >= 1
     slow, fast = rows["compressed"][:2]
-    assert (slow, fast) == ("gtopk_butterfly", "dense, 25 MB overlapped")  # a bucket of 1 MB, and a small one
+    assert (slow, fast) == ("gtopk_butterfly", "dense")
     assert rows["all"][3] == "local_sgd"  # an eighth of the latencies
     (seconds,) = found["rows"]
-    assert set(seconds["seconds"]) == {"dense", "dense, 25 MB overlapped", "gtopk_butterfly", "local_sgd"}
+    assert set(seconds["seconds"]) == {"dense", "gtopk_butterfly", "local_sgd"}
     assert all(len(times) == len(found["networks"]) for times in seconds["seconds"].values())
     before = (tmp_path / "tradeoff.json").read_text()
     monkeypatch.setattr(tradeoff, "predicted", None)  # nothing is left to predict

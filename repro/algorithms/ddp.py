@@ -1,5 +1,6 @@
 """PyTorch's DistributedDataParallel itself (Li et al., VLDB 2020), the baseline that everyone has."""
 
+import math
 import threading
 import warnings
 from typing import Any, cast
@@ -50,10 +51,10 @@ class Algorithm:
     def wrap(self, model: nn.Module, collective: Collective) -> DistributedDataParallel:
         """`model`, whose backward then leaves the mean gradient of all ranks."""
         group = process_group(collective)
-        wrapped = DistributedDataParallel(
-            model, process_group=group, broadcast_buffers=False, bucket_cap_mb=self.bucket_mb
-        )
         shapes = [layer.shape for layer in model.parameters()]
+        # PowerSGD's hook goes on in callbacks, whose order among buckets may differ from rank to rank: one bucket.
+        cap = sum(map(math.prod, shapes)) if self.hook == "powersgd" else self.bucket_mb
+        wrapped = DistributedDataParallel(model, process_group=group, broadcast_buffers=False, bucket_cap_mb=cap)
         self.messages = [bucket.stop - bucket.start for bucket in spans(shapes, self.bucket_mb)]
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
