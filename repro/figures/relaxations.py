@@ -1,8 +1,6 @@
 """What each relaxation of S-SGD costs an iteration on shaped links, and gains over dense (not in the paper)."""
 
-import statistics
-
-from repro.figures import _draw
+from repro.figures import _draw, _times
 from repro.results import PARTS, Group, Results, iteration_s
 from repro.tables import Row
 
@@ -13,14 +11,14 @@ COMMAND = "repro run experiment=relaxations"
 def table(results: Results) -> list[Row]:
     """One row for each network, number of nodes and algorithm, the fastest first.
 
-    Compute is the median of all runs: their batches are alike, so its noise decides nothing.
+    Compute is the median of all runs. Nothing is sent in the only step of those that do not communicate in every one.
     """
     groups = results.groups("relaxations")
     taken = [(group, time) for group in groups for time in group.iteration_time if time["source"] == "measured"]
-    compute = {g.model: statistics.median(t["compute_s"] for h, t in taken if h.model == g.model) for g, _ in taken}
+    batch = "batch_per_node"
+    times = _times.alike([time | {"model": group.model, batch: group.settings[batch]} for group, time in taken])
     rows = []
-    for group, time in taken:
-        time = time | {"compute_s": compute[group.model]}
+    for (group, _), time in zip(taken, times, strict=True):
         rows.append(
             {
                 "network": _draw.model_name(group.model),
@@ -29,7 +27,7 @@ def table(results: Results) -> list[Row]:
                 "algorithm": _label(group),
                 **{f"{part[:-2]} (ms)": 1e3 * time[part] for part in (*PARTS, "hidden_s")},
                 "iteration (ms)": 1e3 * iteration_s(time),
-                "sent (MB)": group.per_step["bytes_sent"] / 1e6,
+                "sent (MB)": group.per_step["bytes_sent"] / 1e6 or None,
                 "source": "measured",
             }
         )
