@@ -20,7 +20,7 @@ from torch import Tensor
 from repro import quantize_kernels
 
 COMPILED = ("cpu",)
-TINY = torch.finfo(torch.float32).tiny  # the smallest divisor: a bucket of zeros is divided by it
+TINY = float(quantize_kernels.TINY)  # the smallest divisor: a bucket of zeros is divided by it
 
 
 class Codec(Protocol):

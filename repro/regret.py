@@ -63,9 +63,7 @@ def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Datase
     if rank.rank:
         return None
     taken = [next(line for line in each if line["source"] == "measured") for each in lines]
-    compute_s = statistics.median(
-        line["compute_s"] for line in taken
-    )  # the same of all, so noise there decides nothing
+    compute_s = statistics.median(line["compute_s"] for line in taken)  # one for all: its noise decides nothing
     names = [predict.label(choice.config) for choice in choices]
     seconds = [iteration_s(line | {"compute_s": compute_s}) for line in taken]
     measured = dict(zip(names, seconds, strict=True))

@@ -1,6 +1,5 @@
 """PyTorch's DistributedDataParallel itself (Li et al., VLDB 2020), the baseline that everyone has."""
 
-import math
 import threading
 import warnings
 from typing import Any, cast
@@ -20,6 +19,8 @@ from repro.transport import GroupTransport
 
 # "forward_sync_buffers", its successor, would copy BatchNorm's statistics once.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
+
+ONE_BUCKET_MB = 1 << 20  # more than any model has
 
 
 def cost(size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1) -> Cost:
@@ -44,7 +45,9 @@ class Algorithm:
         hook: str = "none",
         rank: int = 1,
     ):
-        self.bucket_mb, self.hook, self.rank = bucket_mb, hook, rank
+        # PowerSGD's hook goes on in callbacks, whose order among buckets may differ from rank to rank: one bucket.
+        self.bucket_mb = ONE_BUCKET_MB if hook == "powersgd" else bucket_mb
+        self.hook, self.rank = hook, rank
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
 
@@ -52,9 +55,9 @@ class Algorithm:
         """`model`, whose backward then leaves the mean gradient of all ranks."""
         group = process_group(collective)
         shapes = [layer.shape for layer in model.parameters()]
-        # PowerSGD's hook goes on in callbacks, whose order among buckets may differ from rank to rank: one bucket.
-        cap = sum(map(math.prod, shapes)) if self.hook == "powersgd" else self.bucket_mb
-        wrapped = DistributedDataParallel(model, process_group=group, broadcast_buffers=False, bucket_cap_mb=cap)
+        wrapped = DistributedDataParallel(
+            model, process_group=group, broadcast_buffers=False, bucket_cap_mb=self.bucket_mb
+        )
         self.messages = [bucket.stop - bucket.start for bucket in spans(shapes, self.bucket_mb)]
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)

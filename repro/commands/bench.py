@@ -64,10 +64,8 @@ def collectives(
     from repro import bench, config
     from repro.numbers import counts
 
-    given = {text.partition("=")[0] for text in overrides or []}
     defaults = {"algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": "2,4,8,16"}
-    own = [f"{key}={value}" for key, value in defaults.items() if key not in given]
-    configs = config.compose(["cluster=lab", *own, *(overrides or [])])
+    configs = config.compose(in_lab(defaults, overrides or []))
     bench.measure_collectives(configs, counts("--parameters", parameters), repeats, out)
     typer.echo(f"written: {out}")
 
@@ -113,6 +111,10 @@ def regret(
         "threads": "1",
         "density_warmup": "[]",
     }
-    given = {text.partition("=")[0] for text in overrides or []}
-    own = [f"{key}={value}" for key, value in defaults.items() if key not in given]
-    regret.measure(config.compose(["cluster=lab", *own, *(overrides or [])]), out, typer.echo)
+    regret.measure(config.compose(in_lab(defaults, overrides or [])), out, typer.echo)
+
+
+def in_lab(defaults: dict[str, str], overrides: list[str]) -> list[str]:
+    """The user's overrides, and those of `defaults` whose keys are not among them."""
+    given = {text.partition("=")[0] for text in overrides}
+    return ["cluster=lab", *(f"{key}={value}" for key, value in defaults.items() if key not in given), *overrides]
