@@ -18,6 +18,7 @@ done
 $repro bench selection --out "$out" \
     --recorded "$recorded/resnet20.pt" --recorded "$recorded/vgg16.pt" \
     --recorded "$recorded/resnet50.pt" --recorded "$recorded/alexnet.pt"
+$repro bench merge --out "$out"
 rm -f "$out/step.jsonl"
 $repro bench step model=resnet20 algo=gtopk nodes=32 data=cifar10 --steps 10 --repeats 5 --out "$out" "$@"
 $repro bench step model=vgg16 algo=gtopk nodes=8 data=cifar10 --steps 5 --repeats 3 --out "$out" "$@"

@@ -100,11 +100,8 @@ def measure(
                 file.flush()
                 show(own)
                 rows += own
-        own = list(merging(repeats))
-        file.writelines(json.dumps(row) + "\n" for row in own)
-        show(own)
     draw(rows, out)
-    return rows + own
+    return rows
 
 
 def compared(taken: dict[str, list[float]], selected: dict[str, Row]) -> Iterator[Row]:
@@ -128,10 +125,14 @@ def found(x: Tensor, k: int) -> dict[str, Row]:
     }
 
 
-def merging(repeats: int) -> Iterator[Row]:
-    """Two vectors of k entries merged (none in common: the longest walk), RANKS summed, one scattered."""
+def measure_merges(repeats: int, out: Path) -> list[Row]:
+    """Writes out/merge.jsonl: two vectors of k entries merged, RANKS of them summed, one scattered.
+
+    The two have no entry in common: the longest walk. Each action is repeated by itself, as what a rank merges is
+    in its cache: it has just been received.
+    """
     torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
+    generator, rows = torch.Generator().manual_seed(0), []
     for k in MERGES:
         m = 1000 * k
         index = torch.randperm(m, generator=generator)[: RANKS * k].int().view(RANKS, k).sort(dim=1).values
@@ -142,13 +143,16 @@ def merging(repeats: int) -> Iterator[Row]:
             f"add_sum of {RANKS}": functools.partial(add_sum, vectors, dense),
             "to_dense": functools.partial(to_dense, a, dense),
         }
-        chosen: dict[str, Method] = {name: (nothing, action) for name, action in actions.items()}
-        taken = time_in_turns(chosen, 20 * repeats)
-        for name, times in taken.items():
-            yield {
+        for name, action in actions.items():
+            times = time_in_turns({name: (nothing, action)}, repeats)[name]
+            rows.append({
                 "vector": "normal", "parameters": m, "k": k, "threads": 1, "method": name,
                 "seconds": statistics.median(times), "least_s": min(times), "repeats": len(times),
-            }  # fmt: skip
+            })  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "merge.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    show(rows)
+    return rows
 
 
 # What it is measured on.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.bench_selection import gradient, selection
+from repro.commands.bench_selection import gradient, merge, selection
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings; commas sweep.")]
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
@@ -20,8 +20,9 @@ def register(app: typer.Typer) -> None:
     group.command()(step)
     group.command()(regret)
     group.command()(selection)
+    group.command()(merge)
     group.command()(gradient)
-    app.add_typer(group, name="bench", help="Measure links and collectives on a real wire.")
+    app.add_typer(group, name="bench", help="Measure links, collectives, selection, merging and steps.")
 
 
 def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None:

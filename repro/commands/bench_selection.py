@@ -1,4 +1,4 @@
-"""`repro bench selection` and `repro bench gradient`."""
+"""`repro bench selection`, `repro bench merge` and `repro bench gradient`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def selection(
     repeats: Annotated[int, typer.Option(min=3, help="Of each measurement.")] = 15,
     out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/speed"),
 ) -> None:
-    """Measure selection and merging beside torch.topk, argpartition and the machine's copy.
+    """Measure selection beside torch.topk, argpartition and the machine's copy.
 
     \b
     repro bench selection --parameters 270k --threads 1 --out /tmp/selection
@@ -40,6 +40,21 @@ def selection(
     sizes, cores = counts("--parameters", parameters), counts("--threads", threads)
     bench_selection.measure(sizes, shares, cores, recorded or [], repeats, out)
     typer.echo(f"written: {out / 'selection.jsonl'}, {out / 'selection.pdf'}")
+
+
+def merge(
+    repeats: Annotated[int, typer.Option(min=3, help="Of each measurement.")] = 300,
+    out: Annotated[Path, typer.Option(help="Where the file goes.")] = Path("results/speed"),
+) -> None:
+    """Measure merging, summing and scattering sparse vectors of 25,000 and 61,000 entries, on one thread.
+
+    \b
+    repro bench merge --out /tmp/selection
+    """
+    from repro import bench_selection
+
+    bench_selection.measure_merges(repeats, out)
+    typer.echo(f"written: {out / 'merge.jsonl'}")
 
 
 def gradient(
