@@ -71,16 +71,12 @@ def compose(overrides: list[str]) -> list[Config]:
     `sweep:` is a mapping of key to values, or a list of such mappings; a key given here replaces it there.
     Raises ConfigError.
     """
-    from hydra import initialize_config_dir
-
     parsed = [_parse(text) for text in _network_files(overrides) if text != "experiment=null"]
     _check_groups(parsed)
     configs: dict[Path, Config] = {}
-    bases: dict[tuple[str, ...], Any] = {}
-    with initialize_config_dir(config_dir=str(conf_folder().resolve()), version_base="1.3"):
-        for point in _points(parsed):
-            config = _compose_one(point, bases)
-            configs.setdefault(config.folder, config)
+    for point in _points(parsed):
+        config = _compose_one(point)
+        configs.setdefault(config.folder, config)
     return list(configs.values())
 
 
@@ -222,18 +218,25 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str,
     return parts
 
 
-def _compose_one(overrides: list[str], bases: dict[tuple[str, ...], Any]) -> Config:
-    """One configuration inside Hydra's context. `bases` keeps what groups give, which points share."""
+@functools.cache  # the points of a sweep share it: Hydra takes a quarter of a second for each
+def _base(folder: Path, groups: tuple[str, ...]) -> Any:
+    """What the choices of groups give, before any other key."""
     from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
+        return OmegaConf.to_container(hydra_compose("config", list(groups)))
+
+
+def _compose_one(overrides: list[str]) -> Config:
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
     try:
-        if groups not in bases:
-            bases[groups] = OmegaConf.to_container(hydra_compose("config", list(groups)))
-        values: Any = copy.deepcopy(bases[groups])
+        values: Any = copy.deepcopy(_base(conf_folder(), groups))
         known = _dotted(values)
         for text in overrides:
             if text not in groups:

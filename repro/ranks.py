@@ -188,7 +188,8 @@ def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> 
 def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt, switch: lab.Lab | None = None) -> Any:
     """Ranks as processes, forked from a server that has imported torch once and run nothing with it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["repro.trainer", "repro.ranks"])
+    dynamo = ["torch._dynamo"] if config.algo.module == "ddp" else []  # which DDP imports when it is made: seconds
+    context.set_forkserver_preload(["repro.training", "repro.ranks", *dynamo])
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         ranks = [

@@ -1,10 +1,11 @@
 """Fixtures that several parts share."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
+import parallel
 import pytest
 import torch
 from hypothesis import settings
@@ -33,6 +34,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(FIRST)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_stays_connected() -> Iterator[None]:
+    yield
+    parallel.disconnect()
 
 
 @pytest.fixture(scope="session")

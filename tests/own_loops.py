@@ -1,6 +1,13 @@
-"""Loops of a user's own on the two ranks of a torchrun, for test_distributed.py: leaves what each found in a file."""
+"""Loops of a user's own on the two ranks of a torchrun, for test_distributed.py: leaves what each found in a file.
 
+Then come the scripts that are named after the folder: both ranks have imported by now what each of them needs.
+"""
+
+import contextlib
 import io
+import os
+import runpy
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -140,7 +147,13 @@ def benched(hook: str) -> list[int]:
     return [sum(done.sent * done.repeat for done in rounds) for rounds in schedule]
 
 
-def main(folder: Path) -> None:
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+def main(folder: Path, scripts: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -159,8 +172,15 @@ def main(folder: Path) -> None:
         "broken_hook": broken_hook(own),
     }
     torch.save(found, folder / f"rank-{rank}.pt")
+    ports = free_ports(len(scripts))
+    dist.broadcast_object_list(ports)
     dist.destroy_process_group()
+    for script, port in zip(scripts, ports, strict=True):
+        # The store of torchrun's agent holds the keys of the first group; a second one would read them.
+        os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": str(port)}
+        print(f"== {script}", flush=True)
+        runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -20,31 +20,35 @@ from repro.schedule import entries
 ROOT = Path(__file__).parent.parent
 NAMES = [name for name in config.group_options("algo") if name != "ddp"]
 MIXING = [name for name in NAMES if algorithms.mixes(algorithms.of(config.algorithm(name, {})))]
+EXAMPLES = ["own_loop", "ddp_hook"]
 DIFFERENT = ["async_average", "low_precision_decentralized"]  # whose ranks hold different weights at the end
 M = own_loops.weights(own_loops.Network(0)).numel() - 3  # all but the frozen ones
 
 
-def torchrun(script: str, *arguments: str) -> str:
-    """What the script prints on two ranks."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, *arguments]
+@pytest.fixture(scope="module")
+def torchrun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """own_loops.py and the examples on two ranks: the folder with what the former found, and all that was printed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["tests/own_loops.py", str(folder), *(f"examples/{name}.py" for name in EXAMPLES)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return folder, done.stdout
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def ranks(torchrun: tuple[Path, str]) -> list[dict]:
     """What own_loops.py found on each rank."""
-    folder = tmp_path_factory.mktemp("ranks")
-    torchrun("tests/own_loops.py", str(folder))
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in (0, 1)]
+    return [torch.load(torchrun[0] / f"rank-{rank}.pt") for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("script", ["own_loop", "ddp_hook"])
-def test_the_examples_learn_and_say_what_they_send(script):
-    lines = torchrun(f"examples/{script}.py").splitlines()
-    found = [re.fullmatch(r"epoch \d: loss ([\d.]+), ([\d,]+) bytes sent a step", line) for line in lines]
+@pytest.mark.parametrize("script", EXAMPLES)
+def test_the_examples_learn_and_say_what_they_send(script, torchrun):
+    printed = torchrun[1].split(f"== examples/{script}.py\n")[-1].split("\n== ")[0]
+    found = [
+        re.fullmatch(r"epoch \d: loss ([\d.]+), ([\d,]+) bytes sent a step", line) for line in printed.splitlines()
+    ]
     losses = [float(line[1]) for line in found]
     assert len(losses) == 5 and losses[-1] < losses[0] / 4
     m = 32 * 9 + 32 + 64 * 32 * 9 + 64 + 256 * 10 + 10

@@ -11,7 +11,8 @@ from repro.config import Config, ConfigError, compose, group_options
 from repro.replica import Replica
 
 M = 600
-TINY = ["data=digits", "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
+IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=16"]
+TINY = [*IMAGES, "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
 
 
 def choice(name: str, *overrides: str):

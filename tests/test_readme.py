@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 def test_an_algorithm_is_one_file_and_one_yaml(tmp_path):
     python, yaml = re.findall(r"```(?:python|yaml)\n(.*?)```", section("Adding an algorithm"), re.S)[:2]
     for folder in ("repro", "conf"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, tmp_path / folder)  # with __pycache__, which spares it the compilations
     (tmp_path / "repro/algorithms/signs.py").write_text(python)
     (tmp_path / "conf/algo/signs.yaml").write_text(yaml)
     words = "run algo=signs data=synthetic data.train_images=64 data.test_images=16 nodes=3 steps=2 batch_per_node=4"

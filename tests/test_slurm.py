@@ -1,14 +1,15 @@
 """Arrays, preemption, a killed rank, a cancelled array: on a real SLURM that the fixture starts and ends."""
 
+import dataclasses
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 import slurm_cluster
-from slurm_sweep import ROOT, Sweep, same_bits
+from slurm_sweep import Sweep, same_bits
+
+from repro import training
 
 pytestmark = pytest.mark.slurm
 
@@ -68,14 +69,9 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
 
     reference = tmp_path / "reference"
     for config in (stopped, struck):
-        settings = [f"algo={config.algo.name}", f"nodes={config.nodes}", "steps=40", f"results={reference}"]
-        plain = subprocess.run(
-            [sys.executable, "-m", "repro", "run", *TINY, *settings],
-            cwd=home,
-            env={**cluster.env, "PYTHONPATH": str(ROOT)},
-        )
-        assert plain.returncode == 0
-        assert same_bits(sweep.folder(config), reference / "default" / config.run_id), config.run_id
+        plain = dataclasses.replace(config, results=str(reference))
+        assert training.run(plain)["state"] == "done"
+        assert same_bits(sweep.folder(config), plain.folder), config.run_id
 
 
 def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):

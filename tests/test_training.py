@@ -1,4 +1,4 @@
-"""The loop on real images: the same bits with threads and processes, across a stop and a start, after damage."""
+"""The loop: the same bits with threads and processes, across a stop and a start, after damage."""
 
 import functools
 import json
@@ -17,6 +17,7 @@ from repro.config import RunError, compose, group_options
 
 NAMES = group_options("algo")
 TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
+QUICK = ["data=synthetic", "data.train_images=64", "data.test_images=16", "data.pad=4", "data.flip=true"]
 
 
 def config(folder: Path, *overrides: str):
@@ -41,8 +42,8 @@ def equal(a: object, b: object) -> bool:
 
 
 def whole(folder: Path, name: str, *overrides: str):
-    """Four steps of an algorithm, uninterrupted."""
-    return config(folder, f"algo={name}", "nodes=2", "steps=4", *overrides)
+    """Four steps of an algorithm, uninterrupted, on few images that are augmented at random."""
+    return config(folder, f"algo={name}", "nodes=2", "steps=4", *QUICK, *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_threads_and_processes_give_the_same_bits(name, threads, processes):
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path):
-    run = config(tmp_path, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
     training.run(run)
     whole = bits(run.folder)
     newest = max((run.folder / "checkpoints").glob("step-*"))
@@ -99,10 +100,10 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning
 
 
 def test_kill_9_and_the_same_command_again_goes_on(tmp_path):
-    command = [sys.executable, "-m", "repro", "run", *TINY, "algo=gtopk", "nodes=2", "steps=12", "checkpoint_every=2"]
-    command.append(f"results={tmp_path}")
+    settings = [*QUICK, "algo=gtopk", "nodes=2", "steps=12"]
+    command = [sys.executable, "-m", "repro", "run", *TINY, *settings, "checkpoint_every=2", f"results={tmp_path}"]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    folder = config(tmp_path, "algo=gtopk", "nodes=2", "steps=12", "checkpoint_every=2").folder
+    folder = config(tmp_path, *settings, "checkpoint_every=2").folder
     deadline = time.monotonic() + 120
     while checkpoint.latest(folder / "checkpoints") is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -114,7 +115,7 @@ def test_kill_9_and_the_same_command_again_goes_on(tmp_path):
     assert "resum" in again.stdout + again.stderr
     steps = [line["step"] for line in record.read_metrics(folder) if line["kind"] == "step"]
     assert steps == list(range(1, 13))
-    straight = config(tmp_path / "straight", "algo=gtopk", "nodes=2", "steps=12")
+    straight = config(tmp_path / "straight", *settings)
     training.run(straight)
     assert equal(bits(folder), bits(straight.folder))
 
