@@ -12,8 +12,8 @@ users make namespaces.
 
 A full bucket lets its first 0.4 ms pass at once. So a message below 48 KB (at 1 Gbps) pays for its size
 only when others go before it, and after a pause a large one is that much faster. With 32 KB, two cores
-served the buckets too late to keep links of 8 nodes full. Delay is not added (`netem` is missing
-in many kernels): alpha is what this machine's TCP takes, and `repro bench network` measures it.
+served the buckets too late to keep links of 8 nodes full. Alpha is what this machine's TCP takes, and
+`repro bench network` measures it; cluster.delay_s holds every message back for longer, where the kernel has `netem`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ INTERFACE = "eth0"
 BURST_S = 393e-6  # a bucket's depth in line time
 LARGEST = 2 / 3  # of a bucket, that TCP hands over at once: what is left of it bridges a timer that is late
 BURST_BYTES = 4096, 1 << 17  # its least (two frames and a half) and its most
+DELAYED = 1 << 17  # packets that may be under way at once; netem drops what is more
 QUEUE_BYTES = 4 << 20  # before a bucket; deep, as a lost packet would cost TCP's 200 ms
 FIRST_ADDRESS = ip_address("10.83.0.1")
 PREFIX = 16
@@ -48,11 +49,14 @@ class Lab:
     bits_per_s: float
     network: str  # path of the switch's network namespace
     user: str | None  # path of the user namespace that owns it; None = made by root
+    delay_s: float = 0.0  # one way, beside what the machine takes
 
 
 @contextmanager
-def lab(bits_per_s: float) -> Iterator[Lab]:
+def lab(bits_per_s: float, delay_s: float = 0.0) -> Iterator[Lab]:
     """A switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
+    if not 0 <= delay_s <= 1:
+        raise ConfigError(f"cluster.delay_s={delay_s:g}: must be at least 0 and at most 1, in seconds")
     if bits_per_s <= 0:
         raise ConfigError(
             f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}; type network.bits_per_s=1e9"
@@ -65,7 +69,7 @@ def lab(bits_per_s: float) -> Iterator[Lab]:
         raise ConfigError("cluster=lab needs pyroute2: pip install pyroute2, or type cluster=local")
     with _namespaces() as (network, user):
         here = f"/proc/{os.getpid()}/fd"
-        yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}")
+        yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}", delay_s)
 
 
 def address(rank: int) -> str:
@@ -76,6 +80,7 @@ def enter(switch: Lab, rank: int) -> str:
     """Put this process on the switch as `rank` and return its address.
 
     Call it in a process of its own before another thread starts: threads keep the namespaces they began with.
+    Raises ConfigError where the switch has a delay and this kernel no netem.
     """
     from pyroute2 import IPRoute
 
@@ -95,7 +100,7 @@ def enter(switch: Lab, rank: int) -> str:
             wire = own.link_lookup(ifname=INTERFACE)[0]
             own.link("set", index=own.link_lookup(ifname="lo")[0], state="up")
             own.addr("add", index=wire, address=address(rank), prefixlen=PREFIX)
-            _shape(own, wire, switch.bits_per_s)
+            _shape(own, wire, switch.bits_per_s, switch.delay_s)
     # The congestion control of the machine may be one that paces (bbr); reno is in every kernel and in every
     # namespace's gift, and without losses all of them fill the link.
     with suppress(OSError):
@@ -140,12 +145,23 @@ def _bridge(hub: Any) -> int:
     return index
 
 
-def _shape(ip: Any, index: int, bits_per_s: float) -> None:
-    """Hold what this end sends to `bits_per_s`, and bring it up."""
-    depth = burst(bits_per_s)
+def _shape(ip: Any, index: int, bits_per_s: float, delay_s: float = 0.0) -> None:
+    """Hold what this end sends to `bits_per_s`, after `delay_s`, and bring it up."""
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    depth, place = burst(bits_per_s), {}
     # TCP hands over up to 64 KB at once; more than a bucket holds would be cut up, at ten times the work.
     ip.link("set", index=index, state="up", gso_max_size=min(int(depth * LARGEST), 1 << 16))
-    ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=depth, limit=QUEUE_BYTES, mtu=1514)
+    if delay_s:
+        try:
+            ip.tc("add", "netem", index, 0x20000, delay=round(delay_s * 1e6), limit=DELAYED)
+        except NetlinkError as error:
+            raise ConfigError(
+                f"cluster.delay_s={delay_s:g}: this kernel has no netem ({error.args[-1]}). Load it "
+                "(modprobe sch_netem), or leave cluster.delay_s out: latency is then what this machine's TCP takes"
+            ) from None
+        place = {"parent": 0x20001}
+    ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=depth, limit=QUEUE_BYTES, mtu=1514, **place)
 
 
 @contextmanager

@@ -83,6 +83,22 @@ def test_links_carry_their_bandwidth_and_no_more_and_every_counted_byte_crosses_
         assert 0.95 * bound < seconds < 3 * bound  # a busy machine may be late; too early would be no lab
 
 
+def there_and_back(config: Config, rank: ranks.Rank, data: None) -> float:
+    def exchange() -> None:
+        rank.collective.exchange(torch.ones(1), 1 - rank.rank)
+
+    return min(rehearsal.time_together(exchange, rank.control, 3))
+
+
+@pytest.mark.lab
+def test_a_delay_is_kept_or_the_kernel_is_said_to_have_none():
+    late = compose(["cluster=lab", "nodes=2", "cluster.delay_s=0.05"])[0]
+    try:
+        assert 0.05 < ranks.launch(late, there_and_back, nothing) < 0.2
+    except ConfigError as error:
+        assert "cluster.delay_s=0.05: this kernel has no netem" in str(error)
+
+
 SLEEP = """
 import time
 from repro import ranks
@@ -177,6 +193,11 @@ def test_a_user_without_rights_has_a_lab_where_the_kernel_lets_users_make_namesp
     if isinstance(answer, str):
         pytest.skip(answer)
     assert answer[:2] == (True, "10.83.0.6")
+
+
+def test_a_delay_of_minutes_is_refused():
+    with pytest.raises(ConfigError, match="cluster.delay_s=60: must be at least 0 and at most 1"), lab.lab(MBIT, 60):
+        pass
 
 
 def test_a_network_without_a_line_rate_is_refused():
