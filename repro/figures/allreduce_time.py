@@ -118,7 +118,8 @@ def draw(rows: list[Row]) -> Figure:
         "Model: the authors' cost formulas with their fit of 1 GbE. As plotted: their two sparse curves "
         "count log2 P ms of start-up; "
         "coloured: with their alpha of 0.436 ms. Density 0.001.",
-        "Lab: one namespace a node, links shaped to 1 Gbps; markers measured, thin lines the model."
+        "Lab: one namespace a node, links shaped to 1 Gbps; markers measured, thin lines the model. "
+        "Above the model with more nodes: this machine's cores hand on all nodes' packets in turn (README)."
         if measured
         else f"Measured: not run ({COMMAND}).",
     )
