@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Selection, merging and the cost of a P-rank run, as committed in results/speed. About 25 minutes on two cores
+# Selection, merging and the cost of a P-rank run, as committed in results/speed. 25 to 50 minutes on two cores
 # with nothing else running; CIFAR-10 must be prepared (`repro data status`).
 set -euo pipefail
 cd "$(dirname "$0")/.."
