@@ -86,7 +86,7 @@ def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None
     if config.cluster.name == "processes":
         return _processes(config, main, share, interrupt)
     if config.cluster.name == "lab":
-        with lab.lab(config.network.bits_per_s, config.cluster.options["delay_s"]) as switch:
+        with lab.lab(config.network.bits_per_s, config.cluster.options.get("delay_s", 0.0)) as switch:
             return _processes(config, main, share, interrupt, switch)
     return _threads(config, main, share, interrupt)
 
