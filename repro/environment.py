@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from repro.config import ConfigError, RunError
+from repro.config import Config, ConfigError, RunError
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -48,6 +48,19 @@ class Place:
             open_door(self, port, timeout_s)
             return store
         return dist.TCPStore(self.host, knock(self, timeout_s), None, False, wait, False)
+
+
+def find_place(config: Config) -> Place | None:
+    """This process's place, None where `config` starts its ranks itself. Raises ConfigError if the two disagree."""
+    place = discover()
+    if place is not None and place.size != config.nodes:
+        raise ConfigError(
+            f"nodes={config.nodes}, but the launcher started {place.size} ranks; type nodes={place.size}, "
+            f"or start {config.nodes} ranks"
+        )
+    if place is None and config.cluster.name == "environment":
+        raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
+    return place
 
 
 def discover(env: Mapping[str, str] = os.environ) -> Place | None:

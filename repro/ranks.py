@@ -23,7 +23,7 @@ import torch.distributed as dist
 from repro import lab, preempt, transport, watchdog
 from repro.collective import Collective, CollectiveError
 from repro.config import Config, ConfigError, RunError
-from repro.environment import Place, discover
+from repro.environment import Place, find_place
 from repro.preempt import Interrupt
 from repro.watchdog import GRACE_S
 
@@ -71,18 +71,11 @@ def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None
 
     `share` is called once a process. Raises RunError with the error of the rank that failed first.
     """
-    place, interrupt = discover(), interrupt or Interrupt()
+    place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
-        if place.size != config.nodes:
-            raise ConfigError(
-                f"nodes={config.nodes}, but the launcher started {place.size} ranks; type nodes={place.size}, "
-                f"or start {config.nodes} ranks"
-            )
         # A sweep's runs follow one another on torchrun's one store: the keys of one must not answer for the next.
         store = dist.PrefixStore(config.run_id, place.store(config.timeout_s))
         return run_rank(config, place, store, main, share(config), interrupt)
-    if config.cluster.name == "environment":
-        raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
     if config.cluster.name == "processes":
         return _processes(config, main, share, interrupt)
     if config.cluster.name == "lab":

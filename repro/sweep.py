@@ -21,10 +21,10 @@ def run(configs: list[Config]) -> int:
 
 
 def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
-    place = environment.discover()
-    speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
-    for config in configs:
+    for config in configs:  # before torch is imported, and before the first run
+        place = environment.find_place(config)
         record.check_writable(config.folder)
+    speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     price = cost(configs[0].experiment)
     if price is not None:
         _say(f"experiment={configs[0].experiment}, runs: {len(configs)}. Its cost: {price}", speaks)

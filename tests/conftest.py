@@ -1,25 +1,33 @@
 """Fixtures that several parts share."""
 
 import os
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-import numpy as np
-import parallel
 import pytest
-import torch
-from hypothesis import settings
-from PIL import Image
 
-torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
-
-# The same examples at every run, so that a failure is always somebody's change. `REPRO_EXPLORE=1` draws new ones.
-settings.register_profile("repeatable", derandomize=True)
-if not os.environ.get("REPRO_EXPLORE"):
-    settings.load_profile("repeatable")
+# Where Python may not write bytecode beside its sources, as in many containers, each of some 60 processes would
+# compile torch's anew, for 3 s.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / ".pytest_cache" / "bytecode")
+    sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 
 FIRST = ("test_slurm", "test_lab", "test_training")  # the long ones, so that nothing waits for them at the end
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    if session.config.pluginmanager.hasplugin("dsession"):
+        return  # it only tells pytest-xdist's workers what to do
+    import torch
+    from hypothesis import settings
+
+    torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
+    # The same examples at every run, so that a failure is always somebody's change. REPRO_EXPLORE=1 draws new ones.
+    settings.register_profile("repeatable", derandomize=True)
+    if not os.environ.get("REPRO_EXPLORE"):
+        settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_stays_connected() -> Iterator[None]:
+    import parallel
+
     yield
     parallel.disconnect()
 
@@ -45,6 +55,9 @@ def nothing_stays_connected() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def imagenet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data.root with JPEGs in ImageNet's layout: 4 classes, 32 + 16 images, many sizes and colour modes."""
+    import numpy as np
+    from PIL import Image
+
     root = tmp_path_factory.mktemp("data")
     generator = np.random.default_rng(0)
     for split, count in (("train", 8), ("val", 4)):

@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 from parallel import on_ranks
+from steps import CHOICES
 
 from repro import algorithms, checkpoint, evaluation, record, rehearsal, training
-from repro.config import Config, ConfigError, compose, group_options
+from repro.config import Config, ConfigError, compose
+from repro.config import algorithm as choice
 from repro.replica import Replica
 
 M = 600
@@ -15,16 +17,12 @@ IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
 
 
-def choice(name: str, *overrides: str):
-    return compose([f"algo={name}", *overrides])[0].algo
+NAMES = [name for name, choice in CHOICES.items() if algorithms.mixes(algorithms.load(choice, 8))]
 
 
-NAMES = [name for name in group_options("algo") if algorithms.mixes(algorithms.load(choice(name), 8))]
-
-
-def train(name: str, size: int, steps: int, *overrides: str, anew: bool = False, lr: float = 0.1) -> list[torch.Tensor]:
+def train(name: str, size: int, steps: int, anew: bool = False, lr: float = 0.1, **options) -> list[torch.Tensor]:
     """Each rank's weights [steps, M] on its own quadratic, whose minimum is its own; `anew`: reloaded every step."""
-    algo = choice(name, *overrides)
+    algo = choice(name, options)
     goals = torch.randn(size, M, generator=torch.Generator().manual_seed(1))
 
     def body(collective):
@@ -106,12 +104,12 @@ def test_local_sgd_averages_every_h_steps_and_reports_the_mean_step(tmp_path):
     sent = [line["bytes_sent"] for line in lines]
     assert sent == [0, 0, sent[2], 0, 0, sent[2]] and sent[2] > 0
     assert summary["bytes_sent_per_step"] == sent[2] / 3
-    ranks = torch.stack(train("local_sgd", 3, 6, "algo.period=3"))
+    ranks = torch.stack(train("local_sgd", 3, 6, period=3))
     assert torch.equal(ranks[0, 2], ranks[1, 2]) and not torch.equal(ranks[0, 3], ranks[1, 3])
     (rounds, *_) = rehearsal.schedule(run.algo, 2, 1000, 1)
     assert len(rounds) == 1  # of a period of three steps
     with pytest.raises(ConfigError, match="at least 1"):
-        algorithms.load(choice("local_sgd", "algo.period=0"), M)
+        algorithms.load(choice("local_sgd", {"period": 0}), M)
 
 
 def test_what_is_selected_cannot_be_probed_where_nothing_is(tmp_path):
@@ -129,7 +127,7 @@ def test_a_replica_of_its_own_is_restored():
 @pytest.mark.parametrize("topology", ["all", "ring", "shift_one", "random_pairs"])
 def test_mixing_with_peers_keeps_the_mean_of_all_ranks(topology):
     """Against the same weights never mixed: SGD on quadratics is linear, so the means move alike."""
-    mixed = torch.stack(train("decentralized", 4, 10, f"algo.topology={topology}")).double().mean(0)
+    mixed = torch.stack(train("decentralized", 4, 10, topology=topology)).double().mean(0)
     goals = torch.randn(4, M, generator=torch.Generator().manual_seed(1)).double()
     expected = goals.mean(0) * (1 - 0.9 ** torch.arange(1, 11)[:, None])
     assert torch.allclose(mixed, expected, atol=1e-5)
@@ -137,11 +135,11 @@ def test_mixing_with_peers_keeps_the_mean_of_all_ranks(topology):
 
 def test_odd_ranks_cannot_be_paired():
     with pytest.raises(ConfigError, match="must be even"):
-        train("decentralized", 3, 1, "algo.topology=shift_one")
+        train("decentralized", 3, 1, topology="shift_one")
 
 
 def test_neighbours_know_each_others_quantised_weights_to_the_bit():
-    algo = choice("low_precision_decentralized")
+    algo = CHOICES["low_precision_decentralized"]
 
     def body(collective):
         algorithm, weights = algorithms.load(algo, M), torch.zeros(M)
@@ -160,7 +158,7 @@ def test_neighbours_know_each_others_quantised_weights_to_the_bit():
 
 
 def test_a_background_average_is_applied_as_late_as_was_said():
-    ranks = torch.stack(train("async_average", 2, 4, "algo.period=4", "algo.delay=2"))
+    ranks = torch.stack(train("async_average", 2, 4, period=4, delay=2))
     goals = torch.randn(2, M, generator=torch.Generator().manual_seed(1))
     alone = goals[:, None] * (1 - 0.9 ** torch.arange(1, 5)[:, None])
     correction = alone[:, 1].mean(0) - alone[:, 1]

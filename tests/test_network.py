@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repro import network
-from repro.config import compose
+from repro.config import algorithm
 from repro.fit import fit
 from repro.network import Link, Round
 from repro.rehearsal import schedule
 
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly", "gtopk_from_topk")
 links = st.builds(Link, st.floats(1e-7, 1e-2), st.floats(1e-11, 1e-7))
-CONFIGS = {algo: compose([f"algo={algo}"])[0].algo for algo in ALGOS}
+CONFIGS = {algo: algorithm(algo, {}) for algo in ALGOS}
 
 
 @settings(max_examples=10, deadline=None)

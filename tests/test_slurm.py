@@ -41,7 +41,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
     """
     home = tmp_path / UGLY
     home.mkdir()
-    sweep = Sweep(cluster, home, [*TINY, "steps=40", "algo=gtopk", "nodes=2,3", "checkpoint_every=10"])
+    sweep = Sweep(cluster, home, [*TINY, "steps=60", "algo=gtopk", "nodes=2,3", "checkpoint_every=10"])
     stopped, struck = sweep.configs()
 
     printed = sweep.launch(*OPTIONS)
@@ -50,9 +50,9 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
 
     sweep.wait_step(stopped, 3, PATIENCE)
     task = sweep.preempt(stopped)
-    cluster.wait_until(lambda: "requeued" in sweep.logs(), 60, f"{task} is requeued")
     sweep.wait_step(struck, 12, PATIENCE)
-    sweep.kill_rank(struck, 2)
+    sweep.kill_rank(struck, 2)  # at once: the run is over within seconds
+    cluster.wait_until(lambda: "requeued" in sweep.logs(), 60, f"{task} is requeued")
     cluster.wait_until(lambda: sweep.state(struck) == "failed", 30, "the killed rank ends its run")
     assert "rank 2" in sweep.status(struck)["error"]
     cluster.wait_empty(PATIENCE)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from steps import CHOICES
 
 from repro import network, predict, profiles, rehearsal, simulate, tradeoff
-from repro.config import Config, ConfigError, compose
+from repro.config import Algo, ConfigError, compose
 from repro.critical import Path, critical_paths
 from repro.figures import _maps
 from repro.figures import tradeoff as figure
@@ -18,9 +19,9 @@ from repro.results import Results
 M, K = 100_003, 1_003
 
 
-@pytest.mark.parametrize("config", compose(["algo=all", "nodes=6"]), ids=lambda config: config.algo.name)
-def test_critical_paths_give_the_replays_seconds_on_every_network(config: Config) -> None:
-    schedule = rehearsal.schedule(config.algo, config.nodes, M, K)
+@pytest.mark.parametrize("algo", CHOICES.values(), ids=CHOICES)
+def test_critical_paths_give_the_replays_seconds_on_every_network(algo: Algo) -> None:
+    schedule = rehearsal.schedule(algo, 6, M, K)
     paths = critical_paths(schedule)
     for alpha, beta in ((0.0, 1e-9), (5e-3, 8e-11), (1e-4, 9e-9), (4e-5, 8e-8), (1e-6, 1e-10), (1.0, 0.0)):
         longest = max(path.seconds(alpha, beta) for path in paths)
@@ -75,7 +76,7 @@ def test_averages_in_the_background_hide_behind_the_steps_they_have() -> None:
 
 
 def test_what_algorithms_relax() -> None:
-    found = {config.algo.name: predict.relaxes(config.algo) for config in compose(["algo=all"])}
+    found = {name: predict.relaxes(algo) for name, algo in CHOICES.items()}
     assert {name for name, relax in found.items() if relax == "exact"} == {"dense", "ddp", "parameter_server"}
     assert {"gtopk", "bytegrad", "powersgd", "qadam"} <= {n for n, relax in found.items() if relax == "compressed"}
     assert {"local_sgd", "async_average", "decentralized"} <= {n for n, relax in found.items() if relax == "all"}

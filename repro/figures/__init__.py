@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import io
 import pkgutil
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,18 +116,20 @@ def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) 
     files = {}
     with matplotlib.style.context(STYLE):
         figure = item.draw(rows)
+        _settle(figure)
         for kind in formats:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=METADATA[kind], **options)
-            files[kind] = _numbered(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
+            files[kind] = buffer.getvalue()
     return files
 
 
-def _numbered(svg: bytes) -> bytes:
-    """Hashed ids replaced by numbers: the hash takes positions whose last bit differs from one layout to the next."""
-    hashed = dict.fromkeys(re.findall(rb'id="([a-z][0-9a-f]{10})"', svg))
-    numbers = {name: b"n%d" % place for place, name in enumerate(hashed)}
-    return re.sub(rb"[a-z][0-9a-f]{10}", lambda found: numbers.get(found[0], found[0]), svg)
+def _settle(figure: Any) -> None:
+    """Lay it out once, and round the places: their last bits differ from one layout to the next."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        axes.set_position([round(part, 6) for part in axes.get_position().bounds])
 
 
 def save(item: Item, rows: list[Row], out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:

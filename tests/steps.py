@@ -1,0 +1,44 @@
+"""Steps of one algorithm on P ranks, without a model: what comes out, and what its error feedback holds."""
+
+import torch
+from parallel import on_ranks
+
+from repro import algorithms, config
+
+CHOICES = {name: config.algorithm(name, {}) for name in config.group_options("algo")}
+M = 1000
+
+
+def gradients(size: int, steps: int, kind: str, dtype=torch.float32) -> torch.Tensor:
+    """[steps, size, M] of integers, so that sums are exact and ties are frequent; kind=normal has neither."""
+    source = torch.Generator().manual_seed(size)
+    if kind == "normal":
+        return torch.randn(steps, size, M, generator=source).to(dtype)
+    x = torch.randint(-9, 10, (steps, size, M), generator=source).to(dtype)
+    if kind == "few":  # fewer non-zeros than k
+        x *= torch.rand(x.shape, generator=source) < 0.002
+    elif kind == "zero":
+        x.zero_()
+    return x
+
+
+def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, **options):
+    """Updates [steps, M] and what error feedback holds [M], of each rank."""
+    choice = config.algorithm(name, options, seed)
+
+    def body(collective):
+        algorithm = algorithms.load(choice, M)
+        algorithm.density = density
+        updates = [algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]]
+        return torch.stack(updates), held(algorithm.state_dict(), collective.rank)
+
+    return on_ranks(size, body)
+
+
+def held(state: dict, rank: int) -> torch.Tensor:
+    """A rank's residual and, in the chunk that it owns, its server residual."""
+    kept, server = state.get("residual", torch.zeros(M)).clone(), state.get("server_residual")
+    if server is not None:
+        own = slice(rank * len(server), (rank + 1) * len(server))
+        kept[own] += server[: len(kept[own])]
+    return kept

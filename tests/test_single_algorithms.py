@@ -1,0 +1,142 @@
+"""What single algorithms promise beyond the invariants of all."""
+
+import importlib
+import math
+
+import pytest
+import torch
+from parallel import on_ranks
+from steps import CHOICES, M, gradients, held, train
+
+from repro import algorithms, config
+
+
+@pytest.mark.parametrize("size", [4, 6, 8])
+def test_the_papers_residual_rule_loses_mass_from_four_ranks_on(size):
+    x = gradients(size, 1, "ties") ** 3  # few ties
+    ranks = train("gtopk", size, x, 0.1)
+    total = ranks[0][0][0] * size + sum(residual for _, residual in ranks)
+    lost = (total - x.sum((0, 1))).abs()
+    assert lost.sum() > 0
+    exact = train("gtopk", size, x, 0.1, residual="exact")
+    total = exact[0][0][0] * size + sum(residual for _, residual in exact)
+    assert torch.allclose(total, x.sum((0, 1)), atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_tree_and_butterfly_choose_the_same_entries(size):
+    x = gradients(size, 3, "ties")
+    tree = train("gtopk", size, x[:1], 0.02)[0][0]
+    butterfly = train("gtopk_butterfly", size, x[:1], 0.02)[0][0]
+    assert torch.equal(tree, butterfly)
+
+
+@pytest.mark.parametrize("kind", ["ties", "few", "zero", "normal"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("name", ["gtopk_exact", "gtopk_parameter_server"])
+def test_the_true_top_k_of_the_sum_to_the_bit(name, size, kind):
+    x = gradients(size, 4, kind)
+    for density in (0.005, 0.05, 0.5):
+        truth = train("gtopk_from_topk", size, x, density)
+        found = train(name, size, x, density)
+        for (updates, residual), (expected, kept) in zip(found, truth, strict=True):
+            assert torch.equal(updates, expected) and torch.equal(residual, kept)
+
+
+def sent(name: str, size: int, m: int, k: int, x: torch.Tensor, skip: int) -> float:
+    """Mean 4-byte words that the busiest node sends in a step, of all steps but the first."""
+
+    def body(collective):
+        algorithm = algorithms.load(CHOICES[name], m)
+        algorithm.density = (k + 0.5) / m
+        for step, gradient in enumerate(x[:, collective.rank]):
+            algorithm.step(gradient.clone(), collective)
+            if step + 1 == skip:
+                collective.traffic = type(collective.traffic)()
+        return collective.traffic.bytes_sent / 4 / (len(x) - skip)
+
+    return max(on_ranks(size, body))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_sums_by_owners_cost_what_is_published(size):
+    """Large entries cluster in the last tenth, as in layers, so ranges of equal width would be out of balance."""
+    m, k = 100_000, 2_000
+    x = torch.randn(8, size, m, generator=torch.Generator().manual_seed(size))
+    x[..., -m // 10 :] *= 5
+    balanced = 4 * k * (size - 1) / size
+    assert 0.9 * balanced < sent("gtopk_exact", size, m, k, x, skip=2) < 1.25 * balanced + 2000  # 2000: histograms
+    assert sent("oktopk", size, m, k, x, skip=1) < 6 * k
+
+
+def test_1_bit_adam_shares_one_momentum_loses_none_of_it_and_freezes_the_variance():
+    x, choice = gradients(4, 6, "normal"), config.algorithm("qadam", {"warmup_steps": 3})
+
+    def body(collective):
+        algorithm, states = algorithms.load(choice, M), []
+        for gradient in x[:, collective.rank]:
+            before = collective.traffic.bytes_sent
+            algorithm.step(gradient.clone(), collective)
+            lost = held(algorithm.state_dict(), collective.rank)
+            sent = collective.traffic.bytes_sent - before
+            states.append((algorithm.momentum.clone(), lost, algorithm.variance.clone(), sent))
+        return states
+
+    ranks = on_ranks(4, body)
+    momentum, _, variance, sent = zip(*ranks[0], strict=True)
+    lost = [sum(rank[step][1] for rank in ranks) / 4 for step in range(6)]
+    for step in range(1, 6):
+        expected = 0.9 * momentum[step - 1] + 0.1 * x[step].mean(0) + lost[step - 1]
+        assert torch.allclose(momentum[step] + lost[step], expected, atol=1e-5)
+        assert all(torch.equal(rank[step][0], momentum[step]) for rank in ranks)
+        assert torch.equal(variance[step], variance[step - 1]) == (step >= 3)
+        assert (sent[step] < sent[0] / 20) == (step >= 3)
+
+
+def test_momentum_correction_is_that_of_the_paper():
+    """One rank: u = 0.9 u + g, v = v + u; the k largest of v are sent, and leave u and v."""
+    x, k = gradients(1, 6, "normal")[:, 0], 50
+    u, v = torch.zeros(M), torch.zeros(M)
+    updates = train("dgc", 1, x[:, None], k / M, selector="exact")[0][0]
+    for gradient, update in zip(x, updates, strict=True):
+        u = 0.9 * u + gradient
+        v = v + u
+        chosen = v.abs().topk(k).indices
+        expected = torch.zeros(M)
+        expected[chosen] = v[chosen]
+        u[chosen] = v[chosen] = 0
+        assert torch.allclose(update, expected, atol=1e-6)
+
+
+def test_powersgd_finds_what_has_its_rank_and_leaves_vectors_alone():
+    shapes = [(20, 5, 3), (20,), (40, 16), (M - 960,)]
+    source = torch.Generator().manual_seed(0)
+
+    def gradient() -> torch.Tensor:
+        parts = [torch.randn(s[0], 2, generator=source) @ torch.randn(2, math.prod(s[1:]), generator=source)
+                 if len(s) > 1 else torch.randn(s, generator=source) for s in shapes]  # fmt: skip
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    x = torch.stack([gradient()] * 3)  # the mean of the ranks has rank 2 too
+    x = x * torch.tensor([0.5, 1.0, 1.5])[:, None]
+
+    def body(collective):
+        algorithm = algorithms.load(CHOICES["powersgd"], M, shapes=shapes)
+        update = algorithm.step(x[collective.rank].clone(), collective)
+        return update, algorithm.residual, collective.traffic.bytes_sent
+
+    for update, residual, bytes_ in on_ranks(3, body):
+        assert torch.allclose(update, x.mean(0), atol=1e-4) and not residual[300:320].any()
+        cost = importlib.import_module("repro.algorithms.powersgd").cost(3, M, 1, shapes=shapes)
+        assert bytes_ == cost.bytes < 2 / 3 * 2 * 4 * M
+    with pytest.raises(algorithms.ConfigError, match="shapes hold 940 entries"):
+        algorithms.load(CHOICES["powersgd"], M, shapes=[(940,)])
+
+
+def test_randomk_draws_alike_on_all_ranks_and_anew_in_each_step():
+    x = gradients(3, 3, "normal")
+    updates = train("randomk", 3, x, 0.05)[0][0]
+    places = [set(update.nonzero().squeeze(1).tolist()) for update in updates]
+    assert all(len(place) == 50 for place in places) and not (places[0] == places[1] or places[1] == places[2])
+    other = train("randomk", 3, x, 0.05, seed=1)[0][0]
+    assert set(other[0].nonzero().squeeze(1).tolist()) != places[0]
