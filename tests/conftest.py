@@ -1,5 +1,6 @@
 """Fixtures that several parts share."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -7,19 +8,26 @@ from pathlib import Path
 
 import pytest
 
+CACHE = Path(__file__).parent.parent / ".pytest_cache"
+
 # Where Python may not write bytecode beside its sources, as in many containers, each of some 60 processes would
 # compile torch's anew, for 3 s.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(CACHE / "bytecode")
     sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
 
 
-FIRST = ("test_slurm", "test_lab", "test_training")  # the long ones, so that nothing waits for them at the end
+# The long ones, so that nothing waits for them at the end.
+FIRST = ("test_training", "test_slurm", "test_distributed", "test_cli", "test_buckets", "test_lab", "test_algorithms")
 
 
 def pytest_collection(session: pytest.Session) -> None:
     if session.config.pluginmanager.hasplugin("dsession"):
         return  # it only tells pytest-xdist's workers what to do
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "first.lock").open("w") as file:  # the first worker compiles bytecode and kernels for all
+        fcntl.flock(file, fcntl.LOCK_EX)
+        import repro.training  # noqa: F401
     import torch
     from hypothesis import settings
 

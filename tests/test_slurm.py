@@ -41,7 +41,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
     """
     home = tmp_path / UGLY
     home.mkdir()
-    sweep = Sweep(cluster, home, [*TINY, "steps=60", "algo=gtopk", "nodes=2,3", "checkpoint_every=10"])
+    sweep = Sweep(cluster, home, [*TINY, "steps=40", "algo=gtopk", "nodes=2,3", "checkpoint_every=10"])
     stopped, struck = sweep.configs()
 
     printed = sweep.launch(*OPTIONS)
