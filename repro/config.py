@@ -276,14 +276,20 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
 
 
 def _declared(group: str, name: str) -> dict[str, Any]:
-    """What an option's YAML holds, {} for a network read from elsewhere."""
+    """What an option's YAML holds, {} for a network read from elsewhere. Shared: not to be changed."""
     path = conf_folder() / group / f"{name}.yaml"
     if not path.exists():
         return {}
+    values = _read(path, path.stat().st_mtime_ns)
+    return values.get(group, values)  # a file with `@package _global_` names its group
+
+
+@functools.cache  # by its time too: 2 ms each, and a sweep asks for the same few files thousands of times
+def _read(path: Path, changed_ns: int) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path))  # not yaml.safe_load, to which 1e-3 is a text
-    return values.get(group, values)  # a file with `@package _global_` names its group
+    return values
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from repro.collective import Collective
 from repro.config import Config, ConfigError, RunError, compose
 from repro.hierarchical import Hierarchical, Subset, inside
 
-IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=16"]
+IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from repro.config import algorithm as choice
 from repro.replica import Replica
 
 M = 600
-IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=16"]
+IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
 
 
