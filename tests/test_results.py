@@ -9,7 +9,10 @@ from repro import readme, results, tables
 from repro.config import ConfigError, compose
 
 RUN = [
-    "data=digits",
+    "data=synthetic",
+    "data.image_size=8",
+    "data.train_images=64",
+    "data.test_images=16",
     "nodes=4",
     "batch_per_node=2",
     "steps=2",

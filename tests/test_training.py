@@ -132,11 +132,11 @@ def test_the_imagenet_networks_train_on_a_folder_of_jpegs(model, imagenet_folder
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp_path):
-    wild = config(tmp_path, "algo=gtopk", "nodes=2", "steps=20", "lr=1e30")
+    wild = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=20", "lr=1e30")
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite.*on_nonfinite=skip"):
         training.run(wild)
     status = json.loads((wild.folder / "status.json").read_text())
     assert status["state"] == "failed" and "is not finite" in status["error"]
-    skipping = config(tmp_path, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
+    skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
     assert training.run(skipping)["state"] == "done"
     assert any(line.get("skipped") for line in record.read_metrics(skipping.folder))
