@@ -17,8 +17,14 @@ from repro.config import RunError, compose, group_options
 
 NAMES = group_options("algo")
 TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
-FEW = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
-QUICK = [*FEW, "data.pad=1", "data.flip=true"]
+QUICK = [
+    "data=synthetic",
+    "data.image_size=8",
+    "data.train_images=64",
+    "data.test_images=16",
+    "data.pad=1",
+    "data.flip=true",
+]
 
 
 def config(folder: Path, *overrides: str):
