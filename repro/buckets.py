@@ -181,9 +181,9 @@ class Overlap:
         self.buckets, self.gradient, self.collective, self.check = buckets, gradient, collective, check
         self.thread = ThreadPoolExecutor(1, "buckets", torch.set_num_threads, (torch.get_num_threads(),))
         self.stream = torch.cuda.Stream(gradient.device) if gradient.is_cuda else None
-        self.armed, self.busy_s, self.counts = False, 0.0, [0] * len(buckets.spans)
+        self.armed, self.counts = False, [0] * len(buckets.spans)
         self.missing: list[int] = []
-        self.started: list[Future[None]] = []
+        self.started: list[Future[tuple[float, float]]] = []
         stop = gradient.numel()
         for layer in reversed(layers):
             number = next(n for n, span in enumerate(buckets.spans) if span.start < stop <= span.stop)
@@ -194,7 +194,7 @@ class Overlap:
 
     def arm(self) -> None:
         """Before the backward pass that completes the gradient, not before those of earlier micro-batches."""
-        self.missing, self.started, self.busy_s, self.armed = list(self.counts), [], 0.0, True
+        self.missing, self.started, self.armed = list(self.counts), [], True
         self.buckets.cuts = []
 
     def finish(self) -> None:
@@ -204,14 +204,14 @@ class Overlap:
             self._start()
         began = time.perf_counter()
         try:
-            for bucket in self.started:
-                bucket.result()
+            times = [bucket.result() for bucket in self.started]
         finally:
             for bucket in self.started:
                 bucket.cancel()
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
-        self.collective.hidden_s += max(0.0, self.busy_s - (time.perf_counter() - began))
+        # What buckets did before this wait; how late it was woken after the last of them is no work of theirs.
+        self.collective.hidden_s += sum(max(0.0, min(end, began) - start) for start, end in times)
 
     def _filled(self, number: int, layer: Tensor) -> None:
         if not self.armed:
@@ -225,14 +225,15 @@ class Overlap:
         self.started.append(self.thread.submit(self._run, len(self.started), event))
 
     @torch.no_grad()
-    def _run(self, number: int, event: torch.cuda.Event | None) -> None:
+    def _run(self, number: int, event: torch.cuda.Event | None) -> tuple[float, float]:
+        """When it began and ended."""
         began = time.perf_counter()
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             if self.stream is not None and event is not None:
                 self.stream.wait_event(event)
             self.check(self.gradient[self.buckets.spans[number]])
             self.buckets.one(number, self.gradient, self.collective)
-        self.busy_s += time.perf_counter() - began
+        return began, time.perf_counter()
 
 
 def hidden_s(ready: Sequence[float], compress: Sequence[float], communicate: Sequence[float]) -> float:
