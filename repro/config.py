@@ -100,6 +100,12 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     return Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
 
 
+def named_network(name: str) -> Network:
+    """One of conf/network. Raises ConfigError."""
+    _check_option("network", name)
+    return Network(**_with_options("network", Network, _declared("network", name), "none"))
+
+
 def to_yaml(config: Config) -> str:
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, default_flow_style=None)
 
@@ -176,11 +182,11 @@ def _check_groups(parsed: list[Any]) -> None:
                 _check_option(override.key_or_group, text.partition("=")[2])
 
 
-def _check_option(group: str, value: str) -> None:
-    options = group_options(group)
+def _check_option(group: str, value: str, key: str = "") -> None:
+    options, key = group_options(group), key or group
     if value not in options:
-        near = _near(value, options, group + "={}")
-        raise ConfigError(f"{group}={value}: there is no such {group}.{near} Choose one of {', '.join(options)}.")
+        near = _near(value, options, key + "={}")
+        raise ConfigError(f"{key}={value}: there is no such {group}.{near} Choose one of {', '.join(options)}.")
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:
@@ -254,7 +260,10 @@ def _compose_one(overrides: list[str]) -> Config:
         values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
         _check_key(name, [*root_keys(), *NESTED], f"{name} (experiment {experiment})")
-    return from_dict(values)
+    config = from_dict(values)
+    for name in config.also_on:
+        _check_option("network", name, "also_on")
+    return config
 
 
 def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import statistics
 import time
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from repro import buckets, network, rehearsal, standin
 from repro.calibrate import Calibration, calibrate
-from repro.config import Config
+from repro.config import Config, named_network
 from repro.network import Link, Round
 from repro.trainer import Worker
 
@@ -26,7 +27,10 @@ Schedule = list[list[Round]]
 
 
 def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, Any]]:
-    """Collective. The `iteration_time` lines: modelled, and in the lab measured too; nothing on other ranks than 0."""
+    """Collective. The `iteration_time` lines: modelled, and in the lab measured too; nothing on other ranks than 0.
+
+    The chosen network's first, then those of `also_on`.
+    """
     probe = Worker(config, rank, data, alone=True)  # a copy: the run's own state stays untouched
     probe.algorithm.density = config.density
     batches = list(islice(probe.batches(0), config.accumulate))
@@ -40,7 +44,9 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
     found = calibrate(compute, layers, probe.algorithm, rank.collective.transport, rank.control)
     lines = []
     if found is not None:
-        lines.append(line(config, "modelled", *modelled(config, rank, probe, found)))
+        for wire in (config.network, *map(named_network, config.also_on)):
+            there = dataclasses.replace(config, network=wire)
+            lines.append(line(there, "modelled", *modelled(there, rank, probe, found)))
     if config.cluster.name == "lab":
         seconds = rehearse(config, rank, probe, rank.control.gather_objects(found)[0])
         lines.append(line(config, "measured", *seconds))

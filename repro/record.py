@@ -151,12 +151,14 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What the table at the end shows; None = not there. Measured times go before modelled ones."""
+    """What the table at the end shows; None = not there.
+
+    Measured times go before modelled ones, the chosen network's before those of `also_on`.
+    """
     status, lines = _read_json(folder / "status.json"), read_metrics(folder)
     last: dict[str, dict[str, Any]] = {}
     for line in lines:
-        known = last.get(line["kind"], {})
-        if line["kind"] != "iteration_time" or line["source"] == "measured" or known.get("source") != "measured":
+        if line["kind"] != "iteration_time" or line["source"] == "measured" or "iteration_time" not in last:
             last[line["kind"]] = line
     step, evaluation, times = last.get("step", {}), last.get("eval", {}), last.get("iteration_time", {})
     return {

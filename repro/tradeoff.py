@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from repro import profiles, provenance
-from repro.config import Config, ConfigError, compose, group_options
+from repro.config import Config, ConfigError, group_options, named_network
 from repro.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.results import MACHINE, rounded
 
@@ -54,7 +54,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
 def begun(configs: Sequence[Config]) -> dict[str, Any]:
     """The summary as it is so far; an empty one where that was made with other settings."""
     names, machine = list(dict.fromkeys(map(label, configs))), provenance.describe("cpu", "random images")
-    networks = [compose([f"network={name}"])[0].network for name in group_options("network")]
+    networks = [named_network(name) for name in group_options("network")]
     settings = rounded({
         "node": str(configs[0].tradeoff.node), "threads": torch.get_num_threads(), "compress_nodes": COMPRESSED_AT,
         "density": max((config.density for config in configs if config.algo.sparse), default=None),

@@ -41,6 +41,7 @@ def test_a_run_folder_from_start_to_end(config: Config) -> None:
         times = {"kind": "iteration_time", "network": "ethernet1g", "nodes": 4, "communicate_s": 3.0}
         folder.log({**times, "source": "measured", "compute_s": 1.0, "compress_s": 2.0})
         folder.log({**times, "source": "modelled", "compute_s": 9.0, "compress_s": 9.0})
+        folder.log({**times, "source": "modelled", "network": "ethernet10g", "compute_s": 9.0, "compress_s": 9.0})
         folder.status("done", 2, 2)
     found = record.summary(config.folder)
     assert (found["state"], found["step"], found["steps"]) == ("done", 2, 2)
