@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
-from repro.config import FIXED, GROUPS, NESTED, conf_folder, group_options, root_keys
+from repro.choices import FIXED, GROUPS, NESTED, conf_folder, group_options, root_keys
 from repro.schema import Config
 
 

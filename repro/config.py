@@ -7,7 +7,6 @@ Hydra is imported here alone, and only to compose. Nothing below the command lin
 
 import copy
 import dataclasses
-import difflib
 import functools
 import itertools
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from repro import choices
 from repro.schema import (  # noqa: F401  (the schema is this module's vocabulary)
     Algo,
     Cluster,
@@ -31,37 +31,6 @@ from repro.schema import (  # noqa: F401  (the schema is this module's vocabular
     convert,
     from_dict,
 )
-
-LIST_KEYS = "`repro run --show` lists the keys."
-GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
-ABOUT = ("choices", "family", "error_feedback", "source")  # what a group's YAML says to people, not to the run
-FIXED = ("name", "sparse", "file", *ABOUT)  # what no override can change
-NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
-KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
-
-
-def conf_folder() -> Path:
-    """conf/ beside the package in a wheel's installation, one folder up in a checkout."""
-    inside = Path(__file__).parent / "conf"
-    return inside if inside.is_dir() else inside.parent.parent / "conf"
-
-
-def group_options(group: str) -> list[str]:
-    return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
-
-
-def about(algo: str) -> dict[str, Any]:
-    """What the algorithm's YAML says, to the run and to people."""
-    values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
-    found: dict[str, Any] = values.get("algo", values)
-    return found
-
-
-def cost(experiment: str) -> str | None:
-    """What the experiment's file says of its cost; None if there is no such file."""
-    path = conf_folder() / "experiment" / f"{experiment}.yaml"
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return next((line.removeprefix("# Cost: ") for line in lines if line.startswith("# Cost: ")), None)
 
 
 def compose(overrides: list[str]) -> list[Config]:
@@ -91,18 +60,18 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
         declared = next(f for f in dataclasses.fields(Config) if f.name == given)
         if value is not None:
             check_range(given, convert(given, value, declared.type), declared.metadata)
-    _check_option("algo", name)
+    choices.check_option("algo", name)
     values: Any = OmegaConf.create({"seed": seed, "algo": _declared("algo", name)})
     values = OmegaConf.to_container(values, resolve=True)
-    known = [f"algo.{key}" for key in values["algo"] if key not in FIXED]
+    known = [f"algo.{key}" for key in values["algo"] if key not in choices.FIXED]
     for key, value in options.items():
-        _check_key(f"algo.{key}", known, f"algo.{key}={value}")
+        choices.check_key(f"algo.{key}", known, f"algo.{key}={value}")
     return Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
 
 
 def named_network(name: str) -> Network:
     """One of conf/network. Raises ConfigError."""
-    _check_option("network", name)
+    choices.check_option("network", name)
     return Network(**_with_options("network", Network, _declared("network", name), "none"))
 
 
@@ -138,12 +107,14 @@ def _parse(text: str) -> Any:
 
     name, equals, _ = text.partition("=")
     if name[:1] in "+~" or "@" in name or name.split(".")[0] == "hydra":
-        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {LIST_KEYS}")
+        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {choices.LIST_KEYS}")
     group, *field = name.split(".")
-    if group in KINDS and field and field[0] in FIXED and name != "network.name":
-        raise ConfigError(f"{text}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}.")
+    if group in choices.KINDS and field and field[0] in choices.FIXED and name != "network.name":
+        options = ", ".join(choices.group_options(group))
+        raise ConfigError(f"{text}: this is fixed by {group}=NAME; choose one of {options}.")
     if not equals:
-        raise ConfigError(f"{text}: expected KEY=VALUE.{_near(name, [*GROUPS, *root_keys()], '{}=...')}")
+        hint = choices.near(name, [*choices.GROUPS, *choices.root_keys()], "{}=...")
+        raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException:
@@ -177,16 +148,9 @@ def _network_files(overrides: list[str]) -> list[str]:
 
 def _check_groups(parsed: list[Any]) -> None:
     for override in parsed:
-        if override.key_or_group in GROUPS:
+        if override.key_or_group in choices.GROUPS:
             for text in _texts(override):
-                _check_option(override.key_or_group, text.partition("=")[2])
-
-
-def _check_option(group: str, value: str, key: str = "") -> None:
-    options, key = group_options(group), key or group
-    if value not in options:
-        near = _near(value, options, key + "={}")
-        raise ConfigError(f"{key}={value}: there is no such {group}.{near} Choose one of {', '.join(options)}.")
+                choices.check_option(override.key_or_group, text.partition("=")[2])
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:
@@ -203,8 +167,8 @@ def _points(parsed: list[Any]) -> list[list[str]]:
 
 def _texts(override: Any) -> list[str]:
     """The override once for each value it sweeps; `all` sweeps a group."""
-    if override.key_or_group in GROUPS and override.input_line.endswith("=all"):
-        return [f"{override.key_or_group}={name}" for name in group_options(override.key_or_group)]
+    if override.key_or_group in choices.GROUPS and override.input_line.endswith("=all"):
+        return [f"{override.key_or_group}={name}" for name in choices.group_options(override.key_or_group)]
     if not override.is_sweep_override():
         return [override.input_line]
     return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
@@ -214,7 +178,7 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str,
     """The mappings under `sweep:`; of several, those that hold a value given by the user, if any does."""
     if not name:
         return [{}]
-    text = (conf_folder() / "experiment" / f"{name}.yaml").read_text()
+    text = (choices.conf_folder() / "experiment" / f"{name}.yaml").read_text()
     sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
     parts = [{k: v if isinstance(v, list) else [v] for k, v in part.items()} for part in parts]
@@ -240,14 +204,14 @@ def _compose_one(overrides: list[str]) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    groups = tuple(text for text in overrides if text.partition("=")[0] in GROUPS)
+    groups = tuple(text for text in overrides if text.partition("=")[0] in choices.GROUPS)
     try:
-        values: Any = copy.deepcopy(_base(conf_folder(), groups))
-        known = _dotted(values)
+        values: Any = copy.deepcopy(_base(choices.conf_folder(), groups))
+        known = choices.dotted(values)
         for text in overrides:
             if text not in groups:
                 name = text.partition("=")[0]
-                _check_key(name, known, text)
+                choices.check_key(name, known, text)
                 *path, last = name.split(".")
                 functools.reduce(dict.__getitem__, path, values)[last] = _parse(text).value()
         values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
@@ -256,13 +220,13 @@ def _compose_one(overrides: list[str]) -> Config:
     values.pop("sweep", None)
     names = [text.partition("=")[2] for text in groups if text.startswith("experiment=")]
     values["experiment"] = experiment = names[0] if names else "default"
-    for group, kind in KINDS.items():
+    for group, kind in choices.KINDS.items():
         values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
-        _check_key(name, [*root_keys(), *NESTED], f"{name} (experiment {experiment})")
+        choices.check_key(name, [*choices.root_keys(), *choices.NESTED], f"{name} (experiment {experiment})")
     config = from_dict(values)
     for name in config.also_on:
-        _check_option("network", name, "also_on")
+        choices.check_option("network", name, "also_on")
     return config
 
 
@@ -272,21 +236,21 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
     if "name" not in values:
         raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
     declared = _declared(group, values["name"])
-    options = {name: value for name, value in values.items() if name not in own | {*ABOUT}}
+    options = {name: value for name, value in values.items() if name not in own | {*choices.ABOUT}}
     for name, value in options.items():
-        known = [f"{group}.{k}" for k in declared if k not in FIXED]
-        _check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
+        known = [f"{group}.{k}" for k in declared if k not in choices.FIXED]
+        choices.check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
         if declared[name] is not None and "${" not in str(declared[name]):
             options[name] = value = convert(f"{group}.{name}", value, type(declared[name]))
-        choices = declared.get("choices", {}).get(name)
-        if choices and value not in choices:
-            raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, choices))}.")
+        allowed = declared.get("choices", {}).get(name)
+        if allowed and value not in allowed:
+            raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, allowed))}.")
     return {**{name: value for name, value in values.items() if name in own}, "options": options}
 
 
 def _declared(group: str, name: str) -> dict[str, Any]:
     """What an option's YAML holds, {} for a network read from elsewhere. Shared: not to be changed."""
-    path = conf_folder() / group / f"{name}.yaml"
+    path = choices.conf_folder() / group / f"{name}.yaml"
     if not path.exists():
         return {}
     values = _read(path, path.stat().st_mtime_ns)
@@ -299,34 +263,3 @@ def _read(path: Path, changed_ns: int) -> dict[str, Any]:
 
     values: Any = OmegaConf.to_container(OmegaConf.load(path))  # not yaml.safe_load, to which 1e-3 is a text
     return values
-
-
-@functools.cache
-def root_keys() -> list[str]:
-    plain = [f.name for f in dataclasses.fields(Config) if f.name not in (*NESTED, *GROUPS)]
-    return [*plain, *(f"{name}.{f.name}" for name, kind in NESTED.items() for f in dataclasses.fields(kind))]
-
-
-def _dotted(values: Any, prefix: str = "") -> list[str]:
-    names: list[str] = []
-    for name, value in values.items():
-        if name == "sweep" or (prefix and name in FIXED):
-            continue
-        names += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [prefix + name]
-    return names
-
-
-def _check_key(name: str, known: list[str], said: str) -> None:
-    if name in known or name in GROUPS or name == "network.name":  # the name of a network=PATH
-        return
-    group = name.partition(".")[0]
-    siblings = [k for k in known if k.startswith(group + ".")]
-    near = _near(name, known, "{}")
-    if group in KINDS and not near:
-        near = f" It has {', '.join(siblings)}." if siblings else f" This {group} has no options."
-    raise ConfigError(f"{said}: there is no key {name}.{near} {LIST_KEYS}")
-
-
-def _near(name: str, known: list[str], form: str) -> str:
-    matches = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {form.format(matches[0])}?" if matches else ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from repro import algorithms, buckets, rehearsal
 from repro.buckets import Shapes
-from repro.config import Config, about
+from repro.choices import about
+from repro.config import Config
 from repro.critical import Path, critical_paths
 from repro.results import PARTS, iteration_s
 from repro.schedule import entries

@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from repro import environment, lock, preempt, record
-from repro.config import Config, RunError, cost
+from repro.choices import cost
+from repro.config import Config, RunError
 
 
 def run(configs: list[Config]) -> int:

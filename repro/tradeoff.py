@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from repro import profiles, provenance
-from repro.config import Config, ConfigError, group_options, named_network
+from repro.choices import group_options
+from repro.config import Config, ConfigError, named_network
 from repro.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.results import MACHINE, rounded
 

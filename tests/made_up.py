@@ -34,6 +34,7 @@ def everything() -> Results:
         "quickstart": _groups(group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")),
         "throughput": _groups(group("resnet20", a, nodes=p, steps=1) for a in ALGOS for p in (4, 8, 16, 32)),
         "lab": _groups(group("resnet20", a, nodes=8, steps=3) for a in ALGOS),
+        "families": _groups(on_both_networks(group("resnet20", a, n_seeds=2)) for a in ALGOS),
         "relaxations": _groups(
             [
                 measured(group("vgg16", "topk"), overlap="off"),
@@ -162,6 +163,13 @@ def measured(group: dict[str, Any], overlap: str, hidden_s: float = 0.0) -> dict
     group["settings"]["overlap"] = overlap
     group["iteration_time"] = [time | {"source": "measured", "hidden_s": hidden_s} for time in group["iteration_time"]]
     return group
+
+
+def on_both_networks(group: dict[str, Any]) -> dict[str, Any]:
+    """The same group, its communication a tenth as long on the faster network."""
+    (slow,) = group["iteration_time"]
+    fast = slow | {"network": "ethernet10g", "communicate_s": slow["communicate_s"] / 10}
+    return group | {"iteration_time": [slow, fast]}
 
 
 def record(nodes: int, lost: float = 0.0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from repro import algorithms, bench, config, distributed
-from repro.config import group_options
+from repro.choices import group_options
 from repro.ranks import Rank
 
 STEPS, BATCH, DENSITY = 6, 8, 0.05

@@ -3,9 +3,9 @@
 import torch
 from parallel import on_ranks
 
-from repro import algorithms, config
+from repro import algorithms, choices, config
 
-CHOICES = {name: config.algorithm(name, {}) for name in config.group_options("algo")}
+CHOICES = {name: config.algorithm(name, {}) for name in choices.group_options("algo")}
 M = 1000
 
 

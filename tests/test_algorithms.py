@@ -8,7 +8,7 @@ from parallel import on_ranks
 from steps import CHOICES, M, gradients, train
 
 from repro import algorithms, config
-from repro.config import about
+from repro.choices import about
 from repro.network import seconds
 
 # Those that mix weights are tested in test_mixing.py.

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro import config, schema
+from repro import choices, config, schema
 from repro.config import Config, ConfigError, compose
 
 
@@ -19,23 +19,23 @@ def one(*overrides: str) -> Config:
     return found
 
 
-@pytest.mark.parametrize("group", [g for g in config.GROUPS if g != "experiment"])
+@pytest.mark.parametrize("group", [g for g in choices.GROUPS if g != "experiment"])
 def test_every_option_of_every_group_composes(group: str) -> None:
-    found = compose([f"{group}={','.join(config.group_options(group))}"])
-    assert {getattr(c, group).name for c in found} == set(config.group_options(group))
+    found = compose([f"{group}={','.join(choices.group_options(group))}"])
+    assert {getattr(c, group).name for c in found} == set(choices.group_options(group))
 
 
-@pytest.mark.parametrize("name", config.group_options("experiment"))
+@pytest.mark.parametrize("name", choices.group_options("experiment"))
 def test_every_experiment_composes(name: str) -> None:
     assert {c.experiment for c in compose([f"experiment={name}", "algo=gtopk", "seed=0"])} == {name}
-    assert config.cost(name)  # said before it starts
+    assert choices.cost(name)  # said before it starts
 
 
 def test_the_models_settings_are_the_published_ones() -> None:
     root = Path(__file__).parent.parent
     paper = yaml.safe_load((root / "results" / "paper.yaml").read_text())
     for model, theirs in paper["models"].items():
-        if model not in config.group_options("model"):
+        if model not in choices.group_options("model"):
             continue
         ours = one(f"model={model}")
         assert ours.data.name == theirs["dataset"]
@@ -45,7 +45,7 @@ def test_the_models_settings_are_the_published_ones() -> None:
 
 
 def test_every_hyperparameter_names_its_source() -> None:
-    for path in (config.conf_folder() / "model").glob("*.yaml"):
+    for path in (choices.conf_folder() / "model").glob("*.yaml"):
         for line in path.read_text().splitlines():
             if ":" in line and line[0].isalpha() and not line.endswith(":"):
                 assert re.search("# (authors|ours|not in the paper)", line), (path, line)
@@ -133,6 +133,8 @@ WRONG = {
     "~model": "only KEY=VALUE",
     "model@other=vgg16": "only KEY=VALUE",
     "hydra.run.dir=x": "only KEY=VALUE",
+    "also_on=[ethernet]": "Did you mean also_on=ethernet1g?",
+    "also_on=ethernet10g": r"also_on=\[ethernet10g\]",
     "results=$(date)": "quotes",
     "lr=${no_such_key}": "no_such_key",
     "sweep.algo=dense": "no key sweep.algo",
@@ -208,8 +210,8 @@ def test_yaml_and_back(tmp_path: Path) -> None:
 
 def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = tmp_path / "conf"
-    shutil.copytree(config.conf_folder(), conf)
-    monkeypatch.setattr(config, "conf_folder", lambda: conf)
+    shutil.copytree(choices.conf_folder(), conf)
+    monkeypatch.setattr(choices, "conf_folder", lambda: conf)
     options = "every: 8\nrate: 0.5\nmode: a\nchoices: {mode: [a, b]}\n"
     (conf / "algo" / "mine.yaml").write_text("name: mine\nsparse: false\n" + options)
     assert one("algo=mine", "algo.rate=1").algo.options == {"every": 8, "rate": 1.0, "mode": "a"}

@@ -13,12 +13,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro import algorithms, config, distributed
+from repro import algorithms, choices, config, distributed
 from repro.config import ConfigError, compose
 from repro.schedule import entries
 
 ROOT = Path(__file__).parent.parent
-NAMES = [name for name in config.group_options("algo") if name != "ddp"]
+NAMES = [name for name in choices.group_options("algo") if name != "ddp"]
 MIXING = [name for name in NAMES if algorithms.mixes(algorithms.of(config.algorithm(name, {})))]
 EXAMPLES = ["own_loop", "ddp_hook"]
 DIFFERENT = ["async_average", "low_precision_decentralized"]  # whose ranks hold different weights at the end

@@ -7,7 +7,7 @@ from pathlib import Path
 import made_up
 import pytest
 
-from repro import config, figures, results, tables
+from repro import choices, config, figures, results, tables
 from repro.figures import tree_schedule
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -23,7 +23,7 @@ def data() -> results.Results:
 
 def test_every_experiment_has_an_item_and_every_item_its_experiment() -> None:
     named = {item.experiment for item in ITEMS if item.experiment}
-    assert named == set(config.group_options("experiment"))
+    assert named == set(choices.group_options("experiment"))
     others = {item.command for item in FIGURES if not item.experiment}
     assert others == {"repro bench network", "repro bench collectives"}
 

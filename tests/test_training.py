@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from repro import checkpoint, ranks, record, training
-from repro.config import RunError, compose, group_options
+from repro.choices import group_options
+from repro.config import RunError, compose, named_network
 
 NAMES = group_options("algo")
 TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
@@ -146,3 +147,17 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp
     skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
     assert training.run(skipping)["state"] == "done"
     assert any(line.get("skipped") for line in record.read_metrics(skipping.folder))
+
+
+def test_an_iteration_is_modelled_on_further_networks_too(tmp_path):
+    choices = ("algo=dense", "nodes=2", "steps=1", *QUICK)
+    run = config(tmp_path, *choices, "also_on=[ethernet10g,infiniband100g]")
+    assert run.run_id == config(tmp_path, *choices).run_id
+    found = training.run(run)
+    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    assert [line["network"] for line in lines] == ["ethernet1g", "ethernet10g", "infiniband100g"]
+    for line in lines:
+        wire = named_network(line["network"])
+        halves = 2 * (wire.alpha_s + 269_722 / 2 * 4 * wire.beta_s_per_byte)
+        assert line["communicate_s"] == pytest.approx(halves)
+    assert found["communicate_s"] == lines[0]["communicate_s"]

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def complete(incomplete: str) -> list[str]:
-    from repro.config import group_options
+    from repro.choices import group_options
 
     return [name for name in group_options("data") if name.startswith(incomplete)]
 

@@ -53,6 +53,7 @@ STORY = (
     "speedups",
     "lab_iterations",
     "algorithms",
+    "families",
     "tradeoff",
     "ranking_flips",
     "relaxations",

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from repro import config
+from repro import choices
 from repro.results import Results
 from repro.tables import Row
 
@@ -14,7 +14,7 @@ CODE = Path(__file__).parent.parent / "algorithms"
 
 def table(results: Results) -> list[Row]:
     """One row for each algorithm that was simulated, grouped by family."""
-    about = {row["algo"]: config.about(row["algo"]) for row in rows(results)}
+    about = {row["algo"]: choices.about(row["algo"]) for row in rows(results)}
     return [
         {
             "algorithm": row["algo"],

@@ -1,0 +1,83 @@
+"""Every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
+
+from matplotlib.figure import Figure
+
+from repro import choices
+from repro.figures import _draw, _times
+from repro.results import Results, iteration_s
+from repro.tables import Row
+
+TITLE = "What each relaxation costs in accuracy, and saves in bytes and time"
+COMMAND = "repro run experiment=families"
+NETWORKS = ("ethernet1g", "ethernet10g")
+FAMILIES = {  # colours are Okabe and Ito's
+    "full precision": ("#0072B2", "o"),
+    "quantised": ("#D55E00", "s"),
+    "low rank": ("#000000", "P"),
+    "sparse": ("#009E73", "^"),
+    "delayed": ("#E69F00", "v"),
+    "decentralised": ("#CC79A7", "D"),
+}
+
+
+def table(results: Results) -> list[Row]:
+    """One row for each algorithm, the most accurate first. Compute is the median of all runs."""
+    groups = [group for group in results.groups("families") if group.curve]
+    taken_ms: dict[str, dict[str, float]] = {name: {} for name in NETWORKS}
+    batch = "batch_per_node"
+    for name, found in taken_ms.items():
+        taken = [(group, time) for group in groups for time in group.iteration_time if time["network"] == name]
+        times = _times.alike([time | {"model": group.model, batch: group.settings[batch]} for group, time in taken])
+        found.update((group.runs[0], 1e3 * iteration_s(time)) for (group, _), time in zip(taken, times, strict=True))
+    rows = []
+    for group in groups:
+        last, settings = group.curve[-1], group.settings
+        rows.append(
+            {
+                "model": group.model,
+                "algo": group.algo,
+                "family": choices.about(group.algo)["family"],
+                "data": group.data,
+                "nodes": group.nodes,
+                "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
+                "density": settings["density"],
+                "schedule": group.schedule,
+                "precision": settings["precision"],
+                "n": group.n,
+                "seeds": " ".join(map(str, group.seeds)),
+                "source": "trained",
+                "train_loss": last["train_loss"],
+                "test_accuracy": last["test_accuracy"],
+                "test_accuracy_std": last["test_accuracy_std"],
+                "bytes_sent": group.per_step["bytes_sent"],
+                **{f"{name}_ms": found.get(group.runs[0]) for name, found in taken_ms.items()},
+                "time_source": "modelled",
+            }
+        )
+    return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
+
+
+def draw(rows: list[Row]) -> Figure:
+    """One line for each algorithm; columns: accuracy, bytes, iteration. Colour and marker tell the family."""
+    figure = Figure(figsize=(2 * _draw.WIDTH, 0.16 * len(rows) + 0.9), layout="constrained")
+    panels = list(figure.subplots(1, 3, sharey=True))
+    for y, row in enumerate(reversed(rows)):
+        colour, marker = FAMILIES[row["family"]]
+        style = {"color": colour, "marker": marker, "linestyle": "", "label": row["family"]}
+        panels[0].plot(100 * row["test_accuracy"], y, **style)
+        panels[1].plot(row["bytes_sent"], y, **style)
+        panels[2].plot(row["ethernet10g_ms"], y, markerfacecolor="white", **style | {"label": "_"})
+        panels[2].plot(row["ethernet1g_ms"], y, **style)
+    panels[0].set_yticks(range(len(rows)), [_draw.look(row["algo"]).label for row in reversed(rows)])
+    panels[0].set_xlabel("final test accuracy (%)")
+    panels[1].set(xlabel="bytes sent per node and step", xscale="log")
+    panels[2].set_xlabel("modelled iteration (ms)")
+    _draw.legend(figure, panels, 6)
+    _draw.note(
+        figure,
+        *_draw.runs_note(rows),
+        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the last step (of those that do not send in each, the "
+        "mean of a period). Compute is the median of all runs on this machine, compress each run's own, communication "
+        "modelled from counted traffic.",
+    )
+    return figure
