@@ -22,7 +22,7 @@ def gradients(size: int, steps: int, kind: str, dtype=torch.float32) -> torch.Te
     return x
 
 
-def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, **options):
+def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, over="memory", **options):
     """Updates [steps, M] and what error feedback holds [M], of each rank."""
     choice = config.algorithm(name, options, seed)
 
@@ -32,7 +32,7 @@ def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, 
         updates = [algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]]
         return torch.stack(updates), held(algorithm.state_dict(), collective.rank)
 
-    return on_ranks(size, body)
+    return on_ranks(size, body, over)
 
 
 def held(state: dict, rank: int) -> torch.Tensor:

@@ -135,7 +135,7 @@ def test_a_bucket_starts_while_backward_goes_on():
         (Wait.apply(layers[0].sum(), done) + layers[1].sum() * 2).backward()
         return both.step(gradient, collective), collective.hidden_s
 
-    for total, hidden in on_ranks(2, body):
+    for total, hidden in on_ranks(2, body, "gloo"):
         assert total.tolist() == [2, 2, 2, 4, 4, 4] and hidden > 0
     assert list(seen.values()) == [True, True]
 
@@ -200,7 +200,7 @@ def test_levels_give_the_mean_of_all_and_count_what_crosses_machines(machines):
         update = algorithm.step(x[collective.rank].clone(), collective)
         return update, collective.traffic
 
-    ranks = on_ranks(size, body)
+    ranks = on_ranks(size, body, "gloo")
     assert all(torch.equal(update, ranks[0][0]) for update, _ in ranks)
     assert torch.allclose(ranks[0][0], x.mean(0), atol=1e-5)
     assert sum(t.bytes_sent for _, t in ranks) == sum(t.bytes_received for _, t in ranks)
@@ -266,7 +266,7 @@ def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
             wrapped().backward()
         return wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
 
-    (sizes,) = on_ranks(1, body)
+    (sizes,) = on_ranks(1, body, "gloo")
     assert [int(size) // 4 for size in sizes.split(",")] == ddp.messages
 
 

@@ -1,10 +1,11 @@
 """Every collective against what it must return, for any number of ranks, and the bytes that it counts."""
 
+import functools
 import math
 
+import parallel
 import pytest
 import torch
-from parallel import on_ranks
 
 from repro.collective import Collective, CollectiveError
 from repro.network import seconds
@@ -12,12 +13,17 @@ from repro.network import seconds
 SIZES = [1, 2, 3, 5, 8, 12]
 
 
+@pytest.fixture(params=["gloo", "memory"])
+def on_ranks(request):
+    return functools.partial(parallel.on_ranks, over=request.param)
+
+
 def vector(rank: int, length: int = 7) -> torch.Tensor:
     return torch.arange(length, dtype=torch.float32) + 100 * rank
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_gather_and_broadcast_and_sum(size):
+def test_all_gather_and_broadcast_and_sum(size, on_ranks):
     def body(collective: Collective):
         mine = vector(collective.rank)
         gathered = collective.all_gather(mine)
@@ -32,14 +38,14 @@ def test_all_gather_and_broadcast_and_sum(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_all_gather_takes_log2_rounds_and_sends_everything_but_its_own_once(size):
+def test_all_gather_takes_log2_rounds_and_sends_everything_but_its_own_once(size, on_ranks):
     for traffic in on_ranks(size, lambda c: (c.all_gather(vector(c.rank)), c.traffic)[1]):
         assert len(traffic.rounds) == math.ceil(math.log2(size))
         assert traffic.bytes_sent == traffic.bytes_received == (size - 1) * 7 * 4
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_every_byte_sent_is_received_and_the_schedule_can_be_replayed(size):
+def test_every_byte_sent_is_received_and_the_schedule_can_be_replayed(size, on_ranks):
     def body(collective: Collective):
         collective.broadcast(collective.all_gather(vector(collective.rank)), root=0)
         collective.all_reduce(vector(0, 1000))
@@ -54,17 +60,17 @@ def test_every_byte_sent_is_received_and_the_schedule_can_be_replayed(size):
     assert (seconds([t.rounds for t in traffic], 1e-3, 1e-9) > 0) == (size > 1)
 
 
-def test_exchange_swaps_any_dtype():
+def test_exchange_swaps_any_dtype(on_ranks):
     for dtype in (torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64):
         swapped = on_ranks(2, lambda c, d=dtype: c.exchange(torch.full((3,), c.rank + 1).to(d), 1 - c.rank))
         assert swapped[0].tolist() == [2, 2, 2] and swapped[1].tolist() == [1, 1, 1]
 
 
-def test_objects_of_different_sizes_are_gathered_and_not_mixed_up():
+def test_objects_of_different_sizes_are_gathered_and_not_mixed_up(on_ranks):
     assert on_ranks(3, lambda c: c.gather_objects("x" * (10**c.rank)))[2] == ["x", "x" * 10, "x" * 100]
 
 
-def test_a_rank_that_leaves_fails_the_others_with_rank_operation_and_peer():
+def test_a_rank_that_leaves_fails_the_others_with_rank_operation_and_peer(on_ranks):
     def body(collective: Collective):
         if collective.rank == 1:
             raise ValueError("rank 1 gives up")

@@ -56,7 +56,7 @@ def step(config: Config, collective) -> torch.Tensor:
 @pytest.mark.lab
 def test_a_step_in_the_lab_has_the_bits_of_a_step_of_threads():
     one = config(7, 100 * MBIT)
-    here = parallel.on_ranks(7, functools.partial(step, one))
+    here = parallel.on_ranks(7, functools.partial(step, one), "gloo")
     assert torch.equal(ranks.launch(one, one_step, nothing), here[0])
 
 

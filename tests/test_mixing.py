@@ -20,7 +20,9 @@ TINY = [*IMAGES, "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"
 NAMES = [name for name, choice in CHOICES.items() if algorithms.mixes(algorithms.load(choice, 8))]
 
 
-def train(name: str, size: int, steps: int, anew: bool = False, lr: float = 0.1, **options) -> list[torch.Tensor]:
+def train(
+    name: str, size: int, steps: int, anew: bool = False, lr: float = 0.1, over="memory", **options
+) -> list[torch.Tensor]:
     """Each rank's weights [steps, M] on its own quadratic, whose minimum is its own; `anew`: reloaded every step."""
     algo = choice(name, options)
     goals = torch.randn(size, M, generator=torch.Generator().manual_seed(1))
@@ -38,7 +40,14 @@ def train(name: str, size: int, steps: int, anew: bool = False, lr: float = 0.1,
                 algorithm.load_state_dict(state)
         return torch.stack(seen)
 
-    return on_ranks(size, body)
+    return on_ranks(size, body, over)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gloo_carries_what_memory_does(name):
+    """To the order of the terms of a sum."""
+    for one, other in zip(*(train(name, 4, 20, over=over) for over in ("gloo", "memory")), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
