@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from repro.network import Round
 
 REPEATS = 5
 PATIENCE_S = 3.0  # a slow network (ImageNet on a CPU) is repeated less often
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -126,8 +128,8 @@ def calibrate(
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
-        compute_s = _median(lambda: _seconds(compute))
-        compress_s = _median(lambda: _compress_seconds(algorithm, before, gradient, recorder))
+        compute_s = statistics.median(repeated(lambda: _seconds(compute)))
+        compress_s = statistics.median(repeated(lambda: _compress_seconds(algorithm, before, gradient, recorder)))
         schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
         delay, ready = getattr(algorithm, "delay", 0), moments(compute, layers)
         result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
@@ -176,11 +178,12 @@ def clock() -> float:
     return time.perf_counter()
 
 
-def _median(measure: Callable[[], float]) -> float:
+def repeated(measure: Callable[[], T]) -> list[T]:
+    """What it returned each time."""
     start, taken = time.perf_counter(), [measure()]
     while len(taken) < REPEATS and time.perf_counter() - start < PATIENCE_S:
         taken.append(measure())
-    return statistics.median(taken)
+    return taken
 
 
 def synchronize() -> None:

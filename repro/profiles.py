@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 
 from repro import algorithms, models, rehearsal, results
 from repro.buckets import Shapes
-from repro.calibrate import clock, moments
+from repro.calibrate import clock, moments, repeated
 from repro.collective import Collective
 from repro.config import Config, ConfigError
 
-REPEATS = 5  # of each measurement of this machine
-PATIENCE_S = 3.0  # what takes long is repeated less often
 FEW = 8  # images a batch where only the shares of the layers in a backward pass are wanted
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,8 @@ def ready(config: Config, batch: int) -> list[float]:
     def once() -> list[float]:
         return moments(lambda: F.cross_entropy(model(images), labels).backward(), weights)
 
-    return [statistics.median(column) for column in zip(*_repeated(once), strict=True)]
+    once()  # warms up
+    return [statistics.median(column) for column in zip(*repeated(once), strict=True)]
 
 
 def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:
@@ -116,13 +110,5 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
             algorithms.one_step(algorithm, copy, collective)
         return clock() - start - (echo.seconds - waited)
 
-    return max(0.0, statistics.median(_repeated(once)) / period)
-
-
-def _repeated(once: Callable[[], T]) -> list[T]:
-    """What it returned each time, but for the first, which warms up."""
-    once()
-    start, taken = time.perf_counter(), [once()]
-    while len(taken) < REPEATS and time.perf_counter() - start < PATIENCE_S:
-        taken.append(once())
-    return taken
+    once()  # warms up
+    return max(0.0, statistics.median(repeated(once)) / period)
