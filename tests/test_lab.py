@@ -150,7 +150,8 @@ def test_two_labs_at_once_and_kill_9_leaves_nothing(tmp_path):
     try:
         assert killed.stdout.readline() == other.stdout.readline() == "running\n"
         one, two = session(killed.pid), session(other.pid)
-        assert len(one) == len(two) == 4  # three ranks, and the launcher in the machine's own network
+        # three ranks, and the launcher in the machine's own network
+        assert len(one) == len(two) == 4, (one, two, session(killed.pid), killed.poll(), other.poll())
         assert len(one & two) == 1
         assert sorted(os.listdir("/sys/class/net")) == links  # in which nothing of a lab is
         os.kill(killed.pid, signal.SIGKILL)
