@@ -1,6 +1,7 @@
 """Fixtures that several parts share."""
 
 import fcntl
+import importlib
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -18,16 +19,21 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 
 
 # The long ones, so that nothing waits for them at the end.
-FIRST = ("test_training", "test_slurm", "test_distributed", "test_cli", "test_buckets", "test_lab", "test_algorithms")
+FIRST = (
+    "test_resume", "test_slurm", "test_distributed", "test_cli", "test_training", "test_report", "test_buckets",
+    "test_algorithms",
+)  # fmt: skip
+SLOW = ("torch", "repro.kernels", "matplotlib.pyplot", "sklearn.datasets")  # to import for the first time
 
 
 def pytest_collection(session: pytest.Session) -> None:
     if session.config.pluginmanager.hasplugin("dsession"):
         return  # it only tells pytest-xdist's workers what to do
     CACHE.mkdir(exist_ok=True)
-    with (CACHE / "first.lock").open("w") as file:  # the first worker compiles bytecode and kernels for all
-        fcntl.flock(file, fcntl.LOCK_EX)
-        import repro.training  # noqa: F401
+    # One worker compiles bytecode and kernels for all, another meanwhile something else.
+    taken = [name for name in SLOW if not _imported(name, fcntl.LOCK_EX | fcntl.LOCK_NB)]
+    for name in (*taken, "repro.training"):
+        _imported(name, fcntl.LOCK_EX)
     import torch
     from hypothesis import settings
 
@@ -41,12 +47,23 @@ def pytest_collection(session: pytest.Session) -> None:
         settings.load_profile("repeatable")
 
 
+def _imported(name: str, lock: int) -> bool:
+    """Import a module, with no other worker at it; False where one is, and `lock` does not wait."""
+    with (CACHE / f"{name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, lock)
+        except BlockingIOError:
+            return False
+        importlib.import_module(name)
+    return True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where pytest-xdist is there, three files at a time, as some tests wait; `-n 0` goes back to one process."""
+    """Where pytest-xdist is there, four files at a time, as some tests wait; `-n 0` goes back to one process."""
     worker = hasattr(config, "workerinput")  # a worker that started workers would never end
     if config.pluginmanager.hasplugin("xdist") and not worker and config.option.numprocesses is None:
-        config.option.numprocesses, config.option.dist = 3, "loadfile"
+        config.option.numprocesses, config.option.dist = 4, "loadfile"
         config.option.loadscopereorder = False
 
 

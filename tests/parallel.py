@@ -23,7 +23,7 @@ def on_ranks(size: int, body: Callable[[Collective], Any], over: Literal["memory
     """`body(collective)` on each rank; the results in rank order, or the first error.
 
     Memory carries the same bits at a tenth of gloo's cost, most of which is the kernel's: what every algorithm does
-    over real gloo is tested in test_algorithms.py, test_mixing.py and test_training.py, gloo itself in
+    over real gloo is tested in test_algorithms.py, test_mixing.py and test_resume.py, gloo itself in
     test_collective.py.
     """
     wires = _open.pop(size, None) or _connected(size) if over == "gloo" else _in_memory(size)

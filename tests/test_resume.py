@@ -1,0 +1,115 @@
+"""The same bits with threads and processes, across a stop and a start, after damage."""
+
+import functools
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import parallel
+import pytest
+import torch
+from tiny import QUICK, TINY, config
+
+from repro import checkpoint, ranks, record, training
+from repro.choices import group_options
+
+NAMES = group_options("algo")
+
+
+def bits(folder: Path) -> dict[str, object]:
+    """Everything that the newest checkpoint holds, by file."""
+    found = checkpoint.latest(folder / "checkpoints")
+    assert found is not None
+    return {path.name: checkpoint.load(found[1], path.name, torch.device("cpu")) for path in found[1].glob("*.pt")}
+
+
+def equal(a: object, b: object) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b
+
+
+def whole(folder: Path, name: str, *overrides: str):
+    """Four steps of an algorithm, uninterrupted, on few images that are augmented at random."""
+    return config(folder, f"algo={name}", "nodes=2", "steps=4", *QUICK, *overrides)
+
+
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory):
+    """What each algorithm's run ends with."""
+    folder = tmp_path_factory.mktemp("threads")
+
+    @functools.cache
+    def ends(name: str) -> dict[str, object]:
+        training.run(whole(folder, name))
+        return bits(whole(folder, name).folder)
+
+    return ends
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    """The same by processes. They start once, and do all the runs one after the other, as each start takes seconds."""
+    folder = tmp_path_factory.mktemp("processes")
+    configs = {name: whole(folder, name, "cluster=processes") for name in NAMES}
+    ranks.launch(configs["dense"], functools.partial(parallel.train_each, list(configs.values())), training.load_data)
+    return lambda name: bits(configs[name].folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads, tmp_path):
+    """Weights, momentum, residuals, generators, statistics; four steps against two, a stop, and two more."""
+    halved = whole(tmp_path, name, "checkpoint_every=2")
+    training.run(halved)
+    for path in (halved.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
+        (path / "manifest.json").unlink()
+    record.write_status(halved.folder, "running", 2, 4)
+    training.run(halved)
+    assert equal(threads(name), bits(halved.folder))
+    steps = [line["step"] for line in record.read_metrics(halved.folder) if line["kind"] == "step"]
+    assert steps == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_threads_and_processes_give_the_same_bits(name, threads, processes):
+    assert equal(threads(name), processes(name))
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path):
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
+    training.run(run)
+    whole = bits(run.folder)
+    newest = max((run.folder / "checkpoints").glob("step-*"))
+    (newest / "rank-00001.pt").write_bytes((newest / "rank-00001.pt").read_bytes()[:100])
+    record.write_status(run.folder, "running", 3, 3)  # as if it died right after that checkpoint
+    with pytest.warns(UserWarning, match="not usable .*rank-00001.pt has changed"):
+        training.run(run)
+    assert equal(bits(run.folder), whole)
+
+
+def test_kill_9_and_the_same_command_again_goes_on(tmp_path):
+    settings = [*QUICK, "algo=gtopk", "nodes=2", "steps=12"]
+    command = [sys.executable, "-m", "repro", "run", *TINY, *settings, "checkpoint_every=2", f"results={tmp_path}"]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = config(tmp_path, *settings, "checkpoint_every=2").folder
+    deadline = time.monotonic() + 120
+    while checkpoint.latest(folder / "checkpoints") is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert json.loads((folder / "status.json").read_text())["state"] == "running"
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert "resum" in again.stdout + again.stderr
+    steps = [line["step"] for line in record.read_metrics(folder) if line["kind"] == "step"]
+    assert steps == list(range(1, 13))
+    straight = config(tmp_path / "straight", *settings)
+    training.run(straight)
+    assert equal(bits(folder), bits(straight.folder))
