@@ -20,10 +20,10 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 
 # The long ones, so that nothing waits for them at the end.
 FIRST = (
-    "test_resume", "test_slurm", "test_distributed", "test_cli", "test_training", "test_report", "test_buckets",
-    "test_algorithms",
+    "test_resume", "test_slurm", "test_distributed", "test_cli", "test_watchdog", "test_training", "test_report",
+    "test_lab", "test_buckets", "test_algorithms",
 )  # fmt: skip
-SLOW = ("torch", "repro.kernels", "matplotlib.pyplot", "sklearn.datasets")  # to import for the first time
+SLOW = ("torch", "repro.kernels", "matplotlib.figure")  # to import for the first time
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -34,6 +34,7 @@ def pytest_collection(session: pytest.Session) -> None:
     taken = [name for name in SLOW if not _imported(name, fcntl.LOCK_EX | fcntl.LOCK_NB)]
     for name in (*taken, "repro.training"):
         _imported(name, fcntl.LOCK_EX)
+    _imported("repro.quantize_kernels", fcntl.LOCK_EX | fcntl.LOCK_NB)
     import torch
     from hypothesis import settings
 
