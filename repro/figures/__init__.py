@@ -127,7 +127,7 @@ def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) 
 
 def _settle(figure: Any) -> None:
     """Lay it out once, and round the places: their last bits differ from one layout to the next."""
-    figure.draw_without_rendering()
+    figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
     for axes in figure.axes:
         axes.set_position([round(part, 6) for part in axes.get_position().bounds])

@@ -73,11 +73,13 @@ def draw(rows: list[Row]) -> Figure:
     panels[1].set(xlabel="bytes sent per node and step", xscale="log")
     panels[2].set_xlabel("modelled iteration (ms)")
     _draw.legend(figure, panels, 6)
+    missing = sorted(set(choices.group_options("algo")) - {row["algo"] for row in rows})
     _draw.note(
         figure,
         *_draw.runs_note(rows),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the last step (of those that do not send in each, the "
         "mean of a period). Compute is the median of all runs on this machine, compress each run's own, communication "
         "modelled from counted traffic.",
+        f"Not run yet: {', '.join(missing)}." if missing else "",
     )
     return figure
