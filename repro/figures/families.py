@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from repro import choices
-from repro.figures import _draw, _times
+from repro.figures import _curves, _draw, _times
 from repro.results import Results, iteration_s
 from repro.tables import Row
 
@@ -31,24 +31,11 @@ def table(results: Results) -> list[Row]:
         found.update((group.runs[0], 1e3 * iteration_s(time)) for (group, _), time in zip(taken, times, strict=True))
     rows = []
     for group in groups:
-        last, settings = group.curve[-1], group.settings
+        last = _curves.of_group(group)[-1]
         rows.append(
             {
-                "model": group.model,
-                "algo": group.algo,
+                **{name: value for name, value in last.items() if name not in ("network", "time_source", "seconds")},
                 "family": choices.about(group.algo)["family"],
-                "data": group.data,
-                "nodes": group.nodes,
-                "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
-                "density": settings["density"],
-                "schedule": group.schedule,
-                "precision": settings["precision"],
-                "n": group.n,
-                "seeds": " ".join(map(str, group.seeds)),
-                "source": "trained",
-                "train_loss": last["train_loss"],
-                "test_accuracy": last["test_accuracy"],
-                "test_accuracy_std": last["test_accuracy_std"],
                 "bytes_sent": group.per_step["bytes_sent"],
                 **{f"{name}_ms": found.get(group.runs[0]) for name, found in taken_ms.items()},
                 "time_source": "modelled",
