@@ -22,9 +22,8 @@ _open: dict[int, dict[int, Transport]] = {}  # by number of ranks: connecting co
 def on_ranks(size: int, body: Callable[[Collective], Any], over: Literal["memory", "gloo"] = "memory") -> list[Any]:
     """`body(collective)` on each rank; the results in rank order, or the first error.
 
-    Memory carries the same bits at a tenth of gloo's cost, most of which is the kernel's: what every algorithm does
-    over real gloo is tested in test_algorithms.py, test_mixing.py and test_resume.py, gloo itself in
-    test_collective.py.
+    Memory spares the kernel's work, which is most of gloo's. But its sends never wait: that gloo carries the same for
+    each algorithm, on any number of ranks, is tested in test_algorithms.py and test_mixing.py.
     """
     wires = _open.pop(size, None) or _connected(size) if over == "gloo" else _in_memory(size)
     results, errors = [None] * size, list[BaseException]()

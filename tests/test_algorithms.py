@@ -34,7 +34,7 @@ def test_all_ranks_get_the_same_bits(name, size, kind):
     assert all(torch.equal(first.view(torch.int32), other.view(torch.int32)) for other in others)
 
 
-@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("size", SIZES[1:])
 @pytest.mark.parametrize("name", NAMES)
 def test_gloo_carries_the_same_bits_as_memory(name, size):
     """All sums are of integers, but for two; those are as exact as the order of their terms."""

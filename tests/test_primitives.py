@@ -1,14 +1,15 @@
 """BAGUA's primitives against what they must compute, what they lose, and the bytes they count; the codecs alone."""
 
 import copy
+import functools
 import math
 
+import parallel
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from parallel import on_ranks
 
 from repro import quantize
 from repro.collective import Collective
@@ -26,6 +27,7 @@ from repro.schema import ConfigError
 
 SIZES = [1, 2, 3, 5, 8]
 M = 101  # no P of these divides it
+on_ranks = functools.partial(parallel.on_ranks, over="gloo")
 
 
 def qsgd(bits: int = 8, bucket: int = 16, norm: str = "max") -> QSGD:
