@@ -1,6 +1,7 @@
 """Loops of a user's own on the two ranks of a torchrun, for test_distributed.py: leaves what each found in a file.
 
-Then come the scripts that are named after the folder: both ranks have imported by now what each of them needs.
+Then come the scripts that are named after the folder (both ranks have imported by now what each of them needs); what
+each rank prints in one is left in SCRIPT-RANK.txt.
 """
 
 import contextlib
@@ -178,8 +179,9 @@ def main(folder: Path, scripts: list[str]) -> None:
     for script, port in zip(scripts, ports, strict=True):
         # The store of torchrun's agent holds the keys of the first group; a second one would read them.
         os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": str(port)}
-        print(f"== {script}", flush=True)
-        runpy.run_path(script, run_name="__main__")
+        # Not through torchrun's standard output: there both ranks' lines and gloo's own meet, in any order.
+        with (folder / f"{Path(script).stem}-{rank}.txt").open("w") as printed, contextlib.redirect_stdout(printed):
+            runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":
