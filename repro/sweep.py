@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from repro import environment, lock, preempt, record
+from repro import data, environment, lock, preempt, record
 from repro.choices import cost
 from repro.config import Config, RunError
 
@@ -25,6 +25,8 @@ def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
     for config in configs:  # before torch is imported, and before the first run
         place = environment.find_place(config)
         record.check_writable(config.folder)
+        if record.state(config.folder) != "done":
+            data.fetch(config.data)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     price = cost(configs[0].experiment)
     if price is not None:

@@ -10,8 +10,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from slurm_cluster import Cluster
+from tiny import bits, equal
 
 from repro import checkpoint, record
 from repro.config import Config, compose
@@ -98,24 +98,8 @@ class Sweep:
 
 def same_bits(one: Path, other: Path) -> bool:
     """Whether the last checkpoints of two run folders hold the same bits, every rank's state included."""
-    (step, a), (step_b, b) = (checkpoint.latest(folder / "checkpoints") or (0, one) for folder in (one, other))
-    names = sorted(path.name for path in a.glob("*.pt"))
-    cpu = torch.device("cpu")
-    return (
-        step == step_b > 0
-        and names == sorted(path.name for path in b.glob("*.pt"))
-        and all(_equal(checkpoint.load(a, name, cpu), checkpoint.load(b, name, cpu)) for name in names)
-    )
-
-
-def _equal(one: object, other: object) -> bool:
-    if isinstance(one, torch.Tensor):
-        return isinstance(other, torch.Tensor) and torch.equal(one, other)
-    if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_equal(one[k], other[k]) for k in one)
-    if isinstance(one, (list, tuple)):
-        return isinstance(other, type(one)) and len(one) == len(other) and all(map(_equal, one, other))
-    return one == other
+    steps = [(checkpoint.latest(folder / "checkpoints") or (0, folder))[0] for folder in (one, other)]
+    return steps[0] == steps[1] > 0 and equal(bits(one), bits(other))
 
 
 def _line(pid: int) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tiny import bits, equal
 
+from repro import record, training
 from repro.config import compose
 
 ROOT = Path(__file__).parent.parent
@@ -120,8 +122,9 @@ def wait_for(folder: Path, text: str, process: subprocess.Popen[str]) -> Path:
     raise AssertionError(f"{text} never came")
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    command = ["run", "steps=200", "evaluate_every=50", *SMALL]
+def test_after_ctrl_c_and_after_kill_9_the_same_command_goes_on(tmp_path: Path) -> None:
+    settings = ["algo=gtopk", "steps=60", "evaluate_every=50", "checkpoint_every=5", *SMALL]
+    command = ["run", *settings]
     with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
         folder = wait_for(tmp_path, '"step": 3,', process)
         process.send_signal(signal.SIGINT)
@@ -129,11 +132,18 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in err and "same command goes on" in err
     assert process.returncode == 130
     steps = (folder / "metrics.jsonl").read_text().count('"kind": "step"')
-    assert 3 <= steps < 200
+    assert 3 <= steps < 60
     with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
-        wait_for(tmp_path, f'"step": {steps + 1},', process)
+        wait_for(tmp_path, f'"step": {steps + 7},', process)  # past the next checkpoint
         process.kill()
         assert "resuming" in process.communicate()[1]
+    assert record.state(folder) == "running"
+    again = repro(*command, cwd=tmp_path)
+    assert again.returncode == 0 and "resuming" in again.stderr
+    assert [line["step"] for line in record.read_metrics(folder) if line["kind"] == "step"] == list(range(1, 61))
+    straight = compose([*settings, f"results={tmp_path / 'straight'}"])[0]
+    training.run(straight)
+    assert equal(bits(folder), bits(straight.folder))
 
 
 def test_a_wheel_runs_from_any_folder(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The report, opened in a real browser."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -16,9 +17,14 @@ OVERFLOWING = """
 """
 
 
-@pytest.fixture(scope="module", params=["committed", "everything"])
+@pytest.fixture(scope="module", params=["committed", "missing"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = results.load() if request.param == "committed" else made_up.everything()
+    """What is committed; and what is not, made up, with all the rest said to be not run."""
+    data = results.load()
+    if request.param == "missing":
+        names = {item.name for item in figures.load() if not item.table(data)}
+        made = made_up.everything()
+        data = dataclasses.replace(made, summaries={n: s for n, s in made.summaries.items() if n in names})
     file = tmp_path_factory.mktemp("report") / "report.html"
     report.write(data, file)
     return file

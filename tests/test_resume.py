@@ -1,39 +1,16 @@
 """The same bits with threads and processes, across a stop and a start, after damage."""
 
 import functools
-import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import parallel
 import pytest
-import torch
-from tiny import QUICK, TINY, config
+from tiny import QUICK, bits, config, equal
 
-from repro import checkpoint, ranks, record, training
+from repro import ranks, record, training
 from repro.choices import group_options
 
 NAMES = group_options("algo")
-
-
-def bits(folder: Path) -> dict[str, object]:
-    """Everything that the newest checkpoint holds, by file."""
-    found = checkpoint.latest(folder / "checkpoints")
-    assert found is not None
-    return {path.name: checkpoint.load(found[1], path.name, torch.device("cpu")) for path in found[1].glob("*.pt")}
-
-
-def equal(a: object, b: object) -> bool:
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return torch.equal(a, b)
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
-    return a == b
 
 
 def whole(folder: Path, name: str, *overrides: str):
@@ -92,24 +69,3 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning
     with pytest.warns(UserWarning, match="not usable .*rank-00001.pt has changed"):
         training.run(run)
     assert equal(bits(run.folder), whole)
-
-
-def test_kill_9_and_the_same_command_again_goes_on(tmp_path):
-    settings = [*QUICK, "algo=gtopk", "nodes=2", "steps=12"]
-    command = [sys.executable, "-m", "repro", "run", *TINY, *settings, "checkpoint_every=2", f"results={tmp_path}"]
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    folder = config(tmp_path, *settings, "checkpoint_every=2").folder
-    deadline = time.monotonic() + 120
-    while checkpoint.latest(folder / "checkpoints") is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    assert json.loads((folder / "status.json").read_text())["state"] == "running"
-    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 0, again.stderr
-    assert "resum" in again.stdout + again.stderr
-    steps = [line["step"] for line in record.read_metrics(folder) if line["kind"] == "step"]
-    assert steps == list(range(1, 13))
-    straight = config(tmp_path / "straight", *settings)
-    training.run(straight)
-    assert equal(bits(folder), bits(straight.folder))

@@ -1,7 +1,10 @@
-"""The smallest runs that train."""
+"""The smallest runs that train, and what they end with."""
 
 from pathlib import Path
 
+import torch
+
+from repro import checkpoint
 from repro.config import Config, compose
 
 TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
@@ -17,3 +20,20 @@ QUICK = [
 
 def config(folder: Path, *overrides: str) -> Config:
     return compose([*TINY, f"results={folder}", *overrides])[0]
+
+
+def bits(folder: Path) -> dict[str, object]:
+    """Everything that the newest checkpoint holds, by file."""
+    found = checkpoint.latest(folder / "checkpoints")
+    assert found is not None
+    return {path.name: checkpoint.load(found[1], path.name, torch.device("cpu")) for path in found[1].glob("*.pt")}
+
+
+def equal(a: object, b: object) -> bool:
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b

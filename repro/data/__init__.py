@@ -1,6 +1,7 @@
 """Data sets, one file each, found by name: `repro/data/NAME.py` with `load`, `status` and `prepare`.
 
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
+    fetch(data)                                              where something must be there first: gets it or says how
     status(root) -> dict                                     state, path, size (bytes) and how to get it
     prepare(source, root) -> Path                            makes it ready, whole or not at all
 
@@ -70,6 +71,13 @@ class Dataset:
     def test_batches(self, rank: int, nodes: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's part of the test set; over all ranks every image once."""
         return self.test.read(shards.test_batches(self.test_size, rank, nodes, batch), None)
+
+
+def fetch(data: Data) -> None:
+    """What `load` does before it imports torch: fetch what can be. Raises ConfigError where something is missing."""
+    module = _module(data.name)
+    if hasattr(module, "fetch"):
+        module.fetch(data)
 
 
 def load(data: Data, seed: int, on_bad_image: str = "stop") -> Dataset:

@@ -26,7 +26,7 @@ ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "source"
 AGAIN = "`repro data prepare cifar10` or `repro data prepare cifar10 --from FOLDER_OR_ZIP`."
 
 
-def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+def fetch(data: Data) -> None:
     if (data.classes, data.image_size) != (len(CLASSES), 32):
         raise ConfigError(
             f"data.classes={data.classes} data.image_size={data.image_size}: CIFAR-10 has 10 classes and "
@@ -37,7 +37,11 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
         with _only_one_process(path):
             if not path.exists():
                 prepare(None, Path(data.root))
-    return _dataset(pack.read(path, ARRAYS, AGAIN), seed, data.options)
+
+
+def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+    fetch(data)
+    return _dataset(pack.read(_path(Path(data.root)), ARRAYS, AGAIN), seed, data.options)
 
 
 def status(root: Path) -> dict[str, Any]:

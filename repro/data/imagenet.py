@@ -19,11 +19,15 @@ HOW = (
 )
 
 
-def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+def fetch(data: Data) -> None:
     folder = _path(Path(data.root))
     if not folder.is_dir():
         raise ConfigError(f"{folder} does not exist. {HOW}")
-    return _dataset(folder, data, seed, on_bad_image, **data.options)
+
+
+def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
+    fetch(data)
+    return _dataset(_path(Path(data.root)), data, seed, on_bad_image, **data.options)
 
 
 def _dataset(
