@@ -126,7 +126,7 @@ class Collective:
         for done in aside.traffic.rounds:
             self.traffic.add(done)
         self.seconds += aside.seconds
-        self.hidden_s += aside.seconds - waited
+        self.hidden_s += max(0.0, aside.seconds - waited)  # a wait that was woken late hid nothing
         aside.traffic, aside.seconds = Traffic(), 0.0
 
     def barrier(self) -> None:

@@ -25,6 +25,7 @@ from repro.collective import Collective, CollectiveError
 from repro.config import Config, ConfigError, RunError
 from repro.environment import Place, find_place
 from repro.preempt import Interrupt
+from repro.together import Together
 from repro.watchdog import GRACE_S
 
 
@@ -39,6 +40,7 @@ class Rank:
     store: dist.Store  # not for gradients: who is where, and what failed
     machines: list[str] = field(default_factory=list)  # of every rank
     interrupt: Interrupt = field(default_factory=Interrupt)  # set: save and stop at the next agreement
+    together: Together | None = None  # where all ranks are threads on one device
 
     def cause(self, error: CollectiveError) -> RunError:
         """What to report for a failed collective: the error of the rank that failed first, or who is gone."""
@@ -79,12 +81,20 @@ def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None
     if config.cluster.name == "processes":
         return _processes(config, main, share, interrupt)
     if config.cluster.name == "lab":
-        with lab.lab(config.network.bits_per_s, config.cluster.options.get("delay_s", 0.0)) as switch:
+        with lab.lab(config.network.bits_per_s, config.cluster.options["delay_s"]) as switch:
             return _processes(config, main, share, interrupt, switch)
     return _threads(config, main, share, interrupt)
 
 
-def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: Any, interrupt: Interrupt) -> Any:
+def run_rank(
+    config: Config,
+    place: Place,
+    store: dist.Store,
+    main: Main,
+    data: Any,
+    interrupt: Interrupt,
+    together: Together | None = None,
+) -> Any:
     """Join the others as one rank and run `main`. The first rank to fail leaves its error in the store for all."""
     torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // place.local_size))
     device = _device(config, place)
@@ -94,7 +104,7 @@ def run_rank(config: Config, place: Place, store: dist.Store, main: Main, data: 
     else:
         wire = transport.gloo(store, place.rank, place.size, config.timeout_s)
     control = Collective(wire)
-    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt=interrupt)
+    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt=interrupt, together=together)
     try:
         with watchdog.watched(store, place.rank, rank.position):
             return _run_rank(config, rank, main, data)
@@ -158,13 +168,14 @@ def _device(config: Config, place: Place) -> torch.device:
 def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
     """Ranks as threads, each with a gloo group of its own on one store in memory: 32 of them start within a second."""
     store, data, size = dist.HashStore(), share(config), config.nodes
+    places = [Place(number, size, number, size) for number in range(size)]
+    together = Together(size) if len({_device(config, place) for place in places}) == 1 else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 
     def body(number: int) -> None:
         try:
-            place = Place(number, size, number, size)
-            results[number] = run_rank(config, place, store, main, data, interrupt)
+            results[number] = run_rank(config, places[number], store, main, data, interrupt, together)
         except BaseException as error:
             failures.append(error)
 

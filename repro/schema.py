@@ -135,6 +135,7 @@ class Config(Checked):
     steps: int | None = key(default=None, low=1)
     batch_per_node: int = key(low=1)
     accumulate: int = key(default=1, low=1)
+    together: Literal["auto", "on", "off"] = key(default="auto")
 
     bucket_mb: float | None = key(default=None, above=0)
     overlap: Literal["off", "on"] = key(default="off")

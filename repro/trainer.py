@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro import algorithms, buckets, models
+from repro import algorithms, buckets, models, together
 from repro.calibrate import synchronize
 from repro.collective import Collective
 from repro.config import Config, RunError
@@ -68,6 +68,8 @@ class Worker:
                 self.forward = self.algorithm.wrap(self.replica.model, rank.collective)
         if hasattr(self.algorithm, "begin"):
             self.algorithm.begin(self.replica.parameters.data)
+        possible = together.wanted(config, model, rank.together is not None)
+        self.together = rank.together if possible and not alone else None
         self.step = 0
         self.autocast = config.precision == "bfloat16"
 
@@ -88,6 +90,10 @@ class Worker:
         self.replica.gradient.zero_()
         total = torch.zeros((), device=self.rank.device)
         for number, (images, labels) in enumerate(batches, 1):
+            if self.together is not None:
+                mine = self.replica, images, labels
+                total += self.together.backward(mine, 1 / len(batches), self.rank.control)
+                continue
             last = number == len(batches)
             if last and self.overlap is not None:
                 self.overlap.arm()
