@@ -128,17 +128,18 @@ def calibrate(
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
-        compute_s = statistics.median(repeated(lambda: _seconds(compute)))
+        timed = repeated(lambda: moments(compute, layers))
+        *ready, compute_s = map(statistics.median, zip(*timed, strict=True))
         compress_s = statistics.median(repeated(lambda: _compress_seconds(algorithm, before, gradient, recorder)))
         schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
-        delay, ready = getattr(algorithm, "delay", 0), moments(compute, layers)
+        delay = getattr(algorithm, "delay", 0)
         result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
     control.barrier()
     return result
 
 
 def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[float]:
-    """Seconds from the start of `compute` until the gradient of each of `layers` is complete."""
+    """Seconds from the start of `compute` until the gradient of each of `layers` is complete, and until it ends."""
     seen = [0.0] * len(layers)
 
     def note(number: int, layer: Tensor) -> None:
@@ -149,9 +150,10 @@ def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[flo
     ]
     start = clock()
     compute()
+    end = clock() - start
     for hook in hooks:
         hook.remove()
-    return seen
+    return [*seen, end]
 
 
 def _compress_seconds(algorithm: Algorithm, state: dict[str, Any], gradient: Tensor, recorder: Recorder) -> float:

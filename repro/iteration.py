@@ -44,6 +44,7 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
     found = calibrate(compute, layers, probe.algorithm, rank.collective.transport, rank.control)
     lines = []
     if found is not None:
+        found = stated(config, found)
         for wire in (config.network, *map(named_network, config.also_on)):
             there = dataclasses.replace(config, network=wire)
             lines.append(line(there, "modelled", *modelled(there, rank, probe, found)))
@@ -61,6 +62,15 @@ def line(
         "kind": "iteration_time", "source": source, "network": config.network.name, "nodes": config.nodes,
         "compute_s": compute_s, "compress_s": compress_s, "communicate_s": communicate_s, "hidden_s": hidden_s,
     }  # fmt: skip
+
+
+def stated(config: Config, found: Calibration) -> Calibration:
+    """What was timed, stretched to the compute seconds that the configuration states, if it states any."""
+    if config.compute_s is None:
+        return found
+    stretch = config.compute_s / found.compute_s
+    ready = [moment * stretch for moment in found.ready]
+    return dataclasses.replace(found, compute_s=config.compute_s, ready=ready)
 
 
 def overlaps(config: Config, probe: Worker) -> bool:

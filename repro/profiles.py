@@ -91,7 +91,7 @@ def ready(config: Config, batch: int) -> list[float]:
         return moments(lambda: F.cross_entropy(model(images), labels).backward(), weights)
 
     once()  # warms up
-    return [statistics.median(column) for column in zip(*repeated(once), strict=True)]
+    return [statistics.median(column) for column in zip(*repeated(once), strict=True)][:-1]
 
 
 def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:

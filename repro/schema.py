@@ -154,6 +154,7 @@ class Config(Checked):
     density: float = key(above=0, high=1)
     density_warmup: list[float] = key(above=0, high=1)
 
+    compute_s: float | None = key(default=None, above=0)
     also_on: list[str] = key(default=list, result=False)
     evaluate_every: int = key(default=1, low=1, result=False)
     checkpoint_every: int = key(default=0, low=0, result=False)
