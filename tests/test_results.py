@@ -59,6 +59,19 @@ def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results
     assert two.step_s is not None and two.machine["versions"]["torch"]
 
 
+def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
+    def line(source: str, seconds: float) -> dict:
+        parts = {"compute_s": 10 - seconds, "compress_s": 0.0, "communicate_s": 3 * seconds}
+        return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
+
+    reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
+    found = results.middle(reported)
+    assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
+    assert results.middle(reported[:2])[0]["compute_s"] == 9.0
+    assert [row["source"] for row in results.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
+    assert "kind" not in found[0] and found[0]["nodes"] == 4
+
+
 def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None:
     """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded

@@ -11,7 +11,8 @@ COMMAND = "repro run experiment=relaxations"
 def table(results: Results) -> list[Row]:
     """One row for each network, number of nodes and algorithm, the fastest first.
 
-    Compute is the median of all runs. Nothing is sent in the only step of those that do not communicate in every one.
+    Compute is the median of all runs; the other parts are those of the run in the middle of n. Nothing is
+    sent in the only step of those that do not communicate in every one.
     """
     groups = results.groups("relaxations")
     taken = [(group, time) for group in groups for time in group.iteration_time if time["source"] == "measured"]
@@ -28,6 +29,7 @@ def table(results: Results) -> list[Row]:
                 **{f"{part[:-2]} (ms)": 1e3 * time[part] for part in (*PARTS, "hidden_s")},
                 "iteration (ms)": 1e3 * iteration_s(time),
                 "sent (MB)": group.per_step["bytes_sent"] / 1e6 or None,
+                "n": group.n,
                 "source": "measured",
             }
         )
