@@ -109,11 +109,16 @@ def folder() -> Path:
 def load(place: Path | None = None, runs: Path | None = None) -> Results:
     """Committed summaries; with `runs`, what the finished runs there say goes over them."""
     place = place or folder()
-    summaries = {path.stem: json.loads(path.read_text()) for path in sorted(place.glob("summaries/*.json"))}
+    summaries = saved(place)
     summaries |= {f"lab/{path.stem}": read_json(path) for path in sorted(place.glob("lab/*.json*"))}
     if runs is not None:
         summaries |= collect(runs)[0]
     return Results(yaml.safe_load((place / "paper.yaml").read_text()), summaries)
+
+
+def saved(place: Path) -> dict[str, dict[str, Any]]:
+    """The summaries that `save` wrote to `place`, by experiment."""
+    return {path.stem: read_json(path) for path in sorted(place.glob("summaries/*.json"))}
 
 
 def read_json(path: Path) -> Any:

@@ -1,11 +1,13 @@
 """From run folders to summaries, on real runs."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from repro import readme, results, tables
+from repro import pool, readme, results, tables
+from repro.commands.results import collect
 from repro.config import ConfigError, compose
 
 RUN = [
@@ -89,6 +91,39 @@ def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str
     results.save(results.collect(runs)[0], tmp_path)
     assert path.read_text() == text
     assert [results.Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
+
+
+def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path) -> None:
+    """Pooling the summaries of each seed is summarizing the runs of all, in either order."""
+    alone = {}
+    for seed in (0, 1):
+        for place in (runs / "default").glob(f"*gtopk-*-s{seed}-*"):
+            shutil.copytree(place, tmp_path / str(seed) / "default" / place.name)
+        alone[seed] = results.collect(tmp_path / str(seed))[0]["default"]
+    (both,) = [g for g in results.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"]
+    for first, second in ((0, 1), (1, 0)):
+        (pooled,) = pool.pool(alone[first], alone[second])["groups"]
+        (row,), (expected,) = pooled["curve"], both["curve"]
+        assert row == pytest.approx(expected, rel=2e-3)  # two values of six digits, and their difference
+        assert {k: pooled[k] for k in ("seeds", "runs", "iteration_time")} == {
+            k: both[k] for k in ("seeds", "runs", "iteration_time")
+        }
+    results.save({"default": alone[0]}, tmp_path)
+    collect(tmp_path / "1", tmp_path, None, add=True)
+    assert results.saved(tmp_path)["default"]["groups"][-1]["seeds"] == [0, 1]
+    assert pool.pool(alone[0], alone[0]) == alone[0], "run again: replaced"
+    with pytest.raises(ConfigError, match="holds seeds 0, 1 and the runs here are of seeds 1"):
+        pool.pool({"groups": [both]}, alone[1])
+
+
+def test_pooled_mean_and_deviation() -> None:
+    def row(values: list[float]) -> dict:
+        mean, std = results.mean_std(values)
+        return {f"{name}{end}": v for name in results.CURVE for end, v in (("", mean), ("_std", std))}
+
+    values = [0.3, 0.9, 0.1, 0.7, 0.2]
+    for cut in (1, 2, 4):
+        assert pool._row(row(values[:cut]), row(values[cut:]), cut, 5 - cut) == pytest.approx(row(values))
 
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def collect(
     runs: Annotated[Path, typer.Option(help="The folder that the runs are in.")] = Path("results/runs"),
     out: Annotated[Path, typer.Option(help="Where summaries/ is.")] = Path("results"),
     only: Annotated[list[str] | None, typer.Option("--only", help="One experiment; may be repeated.")] = None,
+    add: Annotated[bool, typer.Option("--add", help="Keep what is there, and pool other seeds with it.")] = False,
 ) -> None:
     """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
     finished runs count.
@@ -26,10 +27,14 @@ def collect(
     \b
     repro results collect
     repro results collect --runs /scratch/runs --only convergence
+    repro results collect --runs /scratch/runs --add        seeds run elsewhere, to the summaries that are there
     """
-    from repro import results
+    from repro import pool, results
 
     summaries, left_out = results.collect(runs, only or [])
+    if add:
+        there = results.saved(out)
+        summaries = {name: pool.pool(there[name], new) if name in there else new for name, new in summaries.items()}
     for path in results.save(summaries, out):
         typer.echo(f"{path}: {len(summaries[path.stem]['groups'])} settings")
     for line in left_out:
