@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from repro import figures as items
@@ -17,14 +18,16 @@ def figures(only: Sequence[str], runs: Path | None, out: Path, formats: Sequence
     """Each figure in every format, and its rows as CSV. An item without any data is not drawn: its command
     is said."""
     data = results.load(runs=runs)
+    drawn: dict[items.Item, list[Row]] = {}
     for item in items.load(only):
         if item.draw is None:
             continue
-        rows = item.table(data)
-        if not rows:
+        if rows := item.table(data):
+            drawn[item] = rows
+        else:
             say(f"{item.name}: not run: {item.command}")
-            continue
-        paths = items.save(item, rows, out, formats)
+    places = items.side_by_side(partial(items.save, out=out, formats=formats), drawn, drawn.values())
+    for (item, rows), paths in zip(drawn.items(), places, strict=True):
         (out / f"{item.name}.csv").write_text(text.to_csv(rows))
         say(
             f"{item.name}: {', '.join(map(str, paths))}"

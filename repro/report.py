@@ -38,7 +38,7 @@ def page(data: Results) -> str:
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         counts=_counts(claims),
         claims=table([{name: row[name] for name in CLAIM_COLUMNS} for row in claims], "cards"),
-        figures="\n".join(_figure(item, rows) for item, rows in items if item.draw),
+        figures="\n".join(figures.side_by_side(_figure, *zip(*(one for one in items if one[0].draw), strict=True))),
         tables="\n".join(_table(item, rows) for item, rows in items if not item.draw and item.name != "claims"),
         runs=table(what_ran(data), "cards")
         or "<p>Nothing yet. Begin with <code>repro run experiment=quickstart</code>.</p>",

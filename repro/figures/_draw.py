@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from repro.tables import Row
 
@@ -99,7 +99,7 @@ def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(set(nodes)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.minorticks_off()
     axes.set_xlabel("nodes $P$")
 
 
@@ -108,7 +108,7 @@ def plain_log(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.minorticks_off()
 
 
 def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:

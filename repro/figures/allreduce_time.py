@@ -103,6 +103,7 @@ def draw(rows: list[Row]) -> Figure:
         )
     for panel in axes[: 2 + len(sizes)]:
         panel.set_yscale("log")
+        panel.minorticks_off()
     for panel in axes[::2]:
         panel.set_ylabel("seconds")
     for panel in axes[2 + len(sizes) :]:

@@ -2,7 +2,7 @@
 takes fewer steps."""
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from repro.figures import _curves, _draw
 from repro.results import Results
@@ -30,7 +30,7 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_xscale("log", base=2)
     panel.set_xticks(sorted({row["batch_per_node"] for row in rows}))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.minorticks_off()
     panel.set_xlabel("batch per node")
     panel.set_ylabel("final test accuracy (%)")
     _draw.legend(figure, [panel])

@@ -58,6 +58,7 @@ def draw(rows: list[Row]) -> Figure:
             label=label,
         )
     panel.set_yscale("log")
+    panel.minorticks_off()
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_ylabel("bytes sent by the busiest node")
     _draw.legend(figure, [panel], 3)

@@ -58,6 +58,7 @@ def draw(rows: list[Row]) -> Figure:
     panels[0].set_yticks(range(len(rows)), [_draw.look(row["algo"]).label for row in reversed(rows)])
     panels[0].set_xlabel("final test accuracy (%)")
     panels[1].set(xlabel="bytes sent per node and step", xscale="log")
+    panels[1].minorticks_off()
     panels[2].set_xlabel("modelled iteration (ms)")
     _draw.legend(figure, panels, 6)
     missing = sorted(set(choices.group_options("algo")) - {row["algo"] for row in rows})

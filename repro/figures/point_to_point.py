@@ -33,6 +33,7 @@ def draw(rows: list[Row]) -> Figure:
     _draw.line(panel, parts["fit"], "bytes", "seconds", "gtopk", marker="", label="our fit")
     _draw.line(panel, parts["measured"], "bytes", "seconds", "gtopk", linestyle="", label="measured")
     panel.set(xscale="log", yscale="log", xlabel="message (bytes)", ylabel="one-way time (s)")
+    panel.minorticks_off()
     _draw.legend(figure, [panel])
     _draw.note(
         figure,
