@@ -115,22 +115,24 @@ def calibrate(
     are copies made for this purpose.
     """
     gradient = compute()
+    scratch = torch.empty_like(gradient)  # an algorithm may write into what it is given
     recorder = Recorder(transport)
     recorded = Collective(recorder)
     unrecorded = Collective(transport)
     for _ in range(period(algorithm)):  # the first may be unlike the others
-        one_step(algorithm, gradient.clone(), unrecorded)
+        one_step(algorithm, scratch.copy_(gradient), unrecorded)
     skip_warmup(algorithm)
     before = copy.deepcopy(algorithm.state_dict())
     for _ in range(period(algorithm)):
-        one_step(algorithm, gradient.clone(), recorded)
+        one_step(algorithm, scratch.copy_(gradient), recorded)
     seen = control.gather_objects((recorded.traffic.rounds, getattr(algorithm, "cuts", [])))
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
         timed = repeated(lambda: moments(compute, layers))
         *ready, compute_s = map(statistics.median, zip(*timed, strict=True))
-        compress_s = statistics.median(repeated(lambda: _compress_seconds(algorithm, before, gradient, recorder)))
+        fresh = functools.partial(scratch.copy_, gradient)
+        compress_s = statistics.median(repeated(lambda: _compress_seconds(algorithm, before, fresh, recorder)))
         schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
         delay = getattr(algorithm, "delay", 0)
         result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
@@ -156,13 +158,15 @@ def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[flo
     return [*seen, end]
 
 
-def _compress_seconds(algorithm: Algorithm, state: dict[str, Any], gradient: Tensor, recorder: Recorder) -> float:
+def _compress_seconds(
+    algorithm: Algorithm, state: dict[str, Any], fresh: Callable[[], Tensor], recorder: Recorder
+) -> float:
     algorithm.load_state_dict(state)  # so that it does the same steps again, with the same messages
     player, taken = Player(recorder), 0.0
     collective = Collective(player)
     for _ in range(period(algorithm)):
-        fresh = gradient.clone()
-        taken += _seconds(functools.partial(one_step, algorithm, fresh, collective))
+        gradient = fresh()
+        taken += _seconds(functools.partial(one_step, algorithm, gradient, collective))
     return (taken - player.seconds) / period(algorithm)
 
 

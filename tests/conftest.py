@@ -11,11 +11,9 @@ import pytest
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache"
 
-# Where Python may not write bytecode beside its sources, as in many containers, each of some 60 processes would
-# compile torch's anew, for 3 s.
+# Where Python may not write bytecode, as in many containers, some 60 processes would each compile torch anew, for 3 s.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    os.environ["PYTHONPYCACHEPREFIX"] = str(CACHE / "bytecode")
-    sys.pycache_prefix, sys.dont_write_bytecode = os.environ["PYTHONPYCACHEPREFIX"], False
+    sys.dont_write_bytecode = False
 
 
 # The long ones, so that nothing waits for them at the end.

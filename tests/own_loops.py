@@ -8,7 +8,6 @@ import contextlib
 import io
 import os
 import runpy
-import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -148,12 +147,6 @@ def benched(hook: str) -> list[int]:
     return [sum(done.sent * done.repeat for done in rounds) for rounds in schedule]
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
 def main(folder: Path, scripts: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -173,11 +166,13 @@ def main(folder: Path, scripts: list[str]) -> None:
         "broken_hook": broken_hook(own),
     }
     torch.save(found, folder / f"rank-{rank}.pt")
-    ports = free_ports(len(scripts))
+    # A store for each script: that of torchrun's agent holds the keys of the first group, and a second would read them.
+    address = os.environ["MASTER_ADDR"]
+    stores = [dist.TCPStore(address, 0, is_master=True, multi_tenant=True) for _ in scripts] if rank == 0 else []
+    ports = [store.port for store in stores] or [0] * len(scripts)
     dist.broadcast_object_list(ports)
     dist.destroy_process_group()
     for script, port in zip(scripts, ports, strict=True):
-        # The store of torchrun's agent holds the keys of the first group; a second one would read them.
         os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": str(port)}
         # Not through torchrun's standard output: there both ranks' lines and gloo's own meet, in any order.
         with (folder / f"{Path(script).stem}-{rank}.txt").open("w") as printed, contextlib.redirect_stdout(printed):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import shutil
 import signal
 import socket
@@ -183,10 +184,12 @@ def _which(program: str) -> str | None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Below those that Linux gives to outgoing connections: such a one might take it before SLURM does."""
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_768), 1000):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
