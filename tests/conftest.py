@@ -1,6 +1,7 @@
 """Fixtures that several parts share."""
 
 import fcntl
+import gc
 import importlib
 import os
 import sys
@@ -28,6 +29,7 @@ def pytest_collection(session: pytest.Session) -> None:
     if session.config.pluginmanager.hasplugin("dsession"):
         return  # it only tells pytest-xdist's workers what to do
     CACHE.mkdir(exist_ok=True)
+    gc.disable()  # see sweep.py
     # One worker compiles bytecode and kernels for all, another meanwhile something else.
     taken = [name for name in SLOW if not _imported(name, fcntl.LOCK_EX | fcntl.LOCK_NB)]
     for name in (*taken, "repro.training"):
@@ -35,6 +37,9 @@ def pytest_collection(session: pytest.Session) -> None:
     _imported("repro.quantize_kernels", fcntl.LOCK_EX | fcntl.LOCK_NB)
     import torch
     from hypothesis import settings
+
+    gc.freeze()
+    gc.enable()
 
     from repro import calibrate
 
