@@ -19,6 +19,7 @@ WON = 1.05  # times as fast as the best exact algorithm: below, relaxing buys no
 # Okabe and Ito's that `_draw.LOOKS` leaves, then Tol's; names stand in the regions all the same.
 COLOURS = ("#56B4E9", "#F0E442", "#BBBBBB", "#332288", "#999933", "#882255", "#DDCC77", "#44AA99", "#EE99AA")
 SMALL = 3  # cells that have no room for a name
+LETTER = 0.38  # cells, of a name's width
 
 Cell = tuple[int, int]
 
@@ -79,9 +80,13 @@ def one_map(panel: Axes, rows: list[Row], colours: dict[str, str]) -> None:
         if len(region) > SMALL:
             middle = [sum(part) / len(region) for part in zip(*region, strict=True)]
             x, y = min(region, key=lambda cell: (cell[0] - middle[0]) ** 2 + 2 * (cell[1] - middle[1]) ** 2)
-            text = "\n".join(textwrap.wrap(_draw.look(name).label.replace(" MB", "\u00a0MB"), 10))
+            lines = textwrap.wrap(_draw.look(name).label.replace(" MB", "\u00a0MB"), 10)
+            half = LETTER * max(map(len, lines)) / 2
+            inside = min(max(x, half - 0.5), len(xs) - 0.5 - half)  # of the panel
             halo = [patheffects.withStroke(linewidth=1.2, foreground="white")]
-            panel.text(x, y, text, ha="center", va="center", fontsize=5, linespacing=0.95, path_effects=halo)
+            panel.text(
+                inside, y, "\n".join(lines), ha="center", va="center", fontsize=5, linespacing=0.95, path_effects=halo
+            )
 
 
 def shade(row: Row, colours: dict[str, str]) -> list[float]:
