@@ -66,7 +66,7 @@ def _one(config: Config, interrupt: preempt.Interrupt, alone: bool, speaks: bool
 
 
 def _train(config: Config, interrupt: preempt.Interrupt) -> dict[str, Any]:
-    gc.disable()  # torch's modules are a million objects, none of them garbage: looking takes a seventh of their import
+    gc.disable()  # an eighth of what torch's import takes is looking for garbage, of which it leaves none
     from repro import training
 
     gc.freeze()
