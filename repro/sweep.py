@@ -66,10 +66,9 @@ def _one(config: Config, interrupt: preempt.Interrupt, alone: bool, speaks: bool
 
 
 def _train(config: Config, interrupt: preempt.Interrupt) -> dict[str, Any]:
-    gc.disable()  # an eighth of what torch's import takes is looking for garbage, of which it leaves none
+    gc.disable()  # about a tenth of what importing torch takes is looking for garbage, of which it leaves none
     from repro import training
 
-    gc.freeze()
     gc.enable()
     try:
         return training.run(config, interrupt)
