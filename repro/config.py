@@ -101,8 +101,15 @@ def quote(value: Any) -> str:
     return "'" + re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text) + "'"
 
 
-def _parse(text: str) -> Any:
+@functools.cache  # making one looks at the signature of each function of the grammar, which takes most of a parse
+def _parser() -> Any:
     from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create()
+
+
+@functools.lru_cache(10_000)  # the points of a sweep have most of their values in common
+def _parse(text: str) -> Any:
     from hydra.errors import HydraException
 
     name, equals, _ = text.partition("=")
@@ -116,7 +123,7 @@ def _parse(text: str) -> Any:
         hint = choices.near(name, [*choices.GROUPS, *choices.root_keys()], "{}=...")
         raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")
     try:
-        return OverridesParser.create().parse_override(text)
+        return _parser().parse_override(text)
     except HydraException:
         pass
     raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}.")

@@ -1,12 +1,15 @@
 """Fixtures that several parts share."""
 
+import contextlib
 import fcntl
 import gc
 import importlib
 import os
 import sys
 from collections.abc import Generator, Iterator
+from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -40,6 +43,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
     gc.freeze()
     gc.enable()
+    _fork_the_fork_server()
 
     from repro import calibrate
 
@@ -60,6 +64,30 @@ def _imported(name: str, lock: int) -> bool:
             return False
         importlib.import_module(name)
     return True
+
+
+def _fork_the_fork_server() -> None:
+    """The server that ranks are forked from, as a fork of this worker, which has imported what that one would, for 5 s.
+
+    It has run nothing yet, as little as a new server has. Launchers that are processes of their own start a new one.
+    """
+
+    def fork(_: object, arguments: list[str], kept: list[int]) -> int:
+        child = os.fork()
+        if child == 0:
+            try:
+                for name in os.listdir("/proc/self/fd"):
+                    if int(name) > 2 and int(name) not in kept:
+                        with contextlib.suppress(OSError):  # the listing's own
+                            os.close(int(name))
+                exec(arguments[-1])
+            finally:
+                os._exit(0)
+        return child
+
+    resource_tracker.ensure_running()
+    with mock.patch.object(util, "spawnv_passfds", fork):
+        forkserver.ensure_running()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -100,7 +100,7 @@ def test_a_delay_is_kept_or_the_kernel_is_said_to_have_none():
 
 
 SLEEP = """
-import time
+import pathlib, time
 from repro import ranks
 from repro.config import compose
 
@@ -111,7 +111,8 @@ def main(config, rank, data):
     rank.collective.barrier()
     if rank.rank == 0:
         print("running", flush=True)
-    time.sleep({seconds})
+    while not pathlib.Path({over!r}).exists():
+        time.sleep(0.1)
     rank.collective.barrier()
 
 if __name__ == "__main__":
@@ -120,9 +121,10 @@ if __name__ == "__main__":
 """
 
 
-def start(tmp_path: Path, seconds: float) -> subprocess.Popen:
-    script = tmp_path / "sleep_in_the_lab.py"
-    script.write_text(SLEEP.format(seconds=seconds))
+def start(tmp_path: Path, name: str) -> subprocess.Popen:
+    """A lab that is there until it is killed, or until there is a file of its name."""
+    script = tmp_path / f"{name}.py"
+    script.write_text(SLEEP.format(over=str(tmp_path / name)))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     # A group of its own, by which its ranks are found when it is dead.
     return subprocess.Popen(
@@ -146,7 +148,7 @@ def session(leader: int) -> set[str]:
 @pytest.mark.lab
 def test_two_labs_at_once_and_kill_9_leaves_nothing(tmp_path):
     links = sorted(os.listdir("/sys/class/net"))
-    killed, other = start(tmp_path, 600), start(tmp_path, 4)
+    killed, other = start(tmp_path, "killed"), start(tmp_path, "other")
     try:
         assert killed.stdout.readline() == other.stdout.readline() == "running\n"
         one, two = session(killed.pid), session(other.pid)
@@ -160,6 +162,8 @@ def test_two_labs_at_once_and_kill_9_leaves_nothing(tmp_path):
         while session(killed.pid) and time.monotonic() < deadline:
             time.sleep(0.1)
         assert not session(killed.pid)
+        assert session(other.pid) == two
+        (tmp_path / "other").touch()
         assert other.stdout.readline() == "done\n"
         assert other.wait() == 0
     finally:

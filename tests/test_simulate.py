@@ -4,15 +4,13 @@ import dataclasses
 import importlib
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from steps import CHOICES
 
-from repro import network, profiles, simulate
+from repro import cli, network, profiles, simulate
 from repro.config import ConfigError, compose
 from repro.numbers import counts, doubled
 
@@ -66,8 +64,7 @@ def test_all_cores_record_what_one_would():
 def test_the_command_writes_a_summary(tmp_path):
     out = tmp_path / "simulated.json"
     words = "simulate model=vgg16 algo=dense,gtopk nodes=4,8,...,16 node=0.2 --out"
-    done = subprocess.run([sys.executable, "-m", "repro", *words.split(), str(out)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    cli.app([*words.split(), str(out)], standalone_mode=False)
     report = json.loads(out.read_text())
     assert [row["nodes"] for row in report["rows"]] == 2 * [4, 8, 16]
     assert {row["parameters"] for row in report["rows"]} == {14728266}
