@@ -11,8 +11,10 @@ a line with a lone \\b, which keeps their line breaks. Raise ConfigError and Run
 
 from __future__ import annotations
 
+import atexit
 import errno
 import importlib
+import os
 import pkgutil
 import sys
 from typing import NoReturn
@@ -44,6 +46,23 @@ for _name in names():
 
 
 def main() -> None:
+    ended: list[int] = []
+    atexit.register(_leave, ended)  # registered first, it is called last
+    try:
+        _call()
+    except SystemExit as end:
+        ended.append(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise
+
+
+def _leave(ended: list[int]) -> None:
+    """End the process as it is: to take the interpreter apart takes a second once torch is there (mypy does the same)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended[0] if ended else 1)
+
+
+def _call() -> None:
     try:
         app(prog_name="repro")
     except OSError as error:
