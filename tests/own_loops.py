@@ -5,6 +5,7 @@ each rank prints in one is left in SCRIPT-RANK.txt.
 """
 
 import contextlib
+import gc
 import io
 import os
 import runpy
@@ -181,3 +182,4 @@ def main(folder: Path, scripts: list[str]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2:])
+    gc.freeze()  # at the end torch would be looked through for garbage, for a second
