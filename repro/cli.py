@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _leave(ended: list[int]) -> None:
-    """End the process as it is: with torch, to take the interpreter apart takes a second (mypy leaves like this too)."""
+    """End the process as it is: with torch, to take the interpreter apart takes a second (mypy leaves so too)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(ended[0] if ended else 1)
