@@ -47,6 +47,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
     from repro import calibrate
 
+    os.fsync = lambda _: None  # what these workers write need not survive a power cut
     calibrate.REPEATS = 1  # of the steps timed before a run: what they take is nobody's concern here
     torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
     # The same examples at every run, so that a failure is always somebody's change. REPRO_EXPLORE=1 draws new ones.
