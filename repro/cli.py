@@ -50,6 +50,7 @@ def main() -> None:
     atexit.register(_leave, ended)  # registered first, it is called last
     try:
         _call()
+        ended.append(0)
     except SystemExit as end:
         ended.append(end.code if isinstance(end.code, int) else int(end.code is not None))
         raise

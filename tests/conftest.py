@@ -1,6 +1,5 @@
 """Fixtures that several parts share."""
 
-import contextlib
 import fcntl
 import gc
 import importlib
@@ -77,10 +76,7 @@ def _fork_the_fork_server() -> None:
         child = os.fork()
         if child == 0:
             try:
-                for name in os.listdir("/proc/self/fd"):
-                    if int(name) > 2 and int(name) not in kept:
-                        with contextlib.suppress(OSError):  # the listing's own
-                            os.close(int(name))
+                util.close_all_fds_except([0, 1, 2, *kept])
                 exec(arguments[-1])
             finally:
                 os._exit(0)
