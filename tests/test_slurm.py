@@ -34,41 +34,41 @@ def cluster():
 
 
 def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
-    """Runs of 1 and 2 ranks. The second is told to stop, is requeued, goes on, and then loses a rank.
+    """Two runs of 2 and 3 ranks. One is told to stop and requeued, the other loses a rank.
 
     The failed one is launched again alone; both end done; one more launch finds nothing to do; and their bits
     are those of the same runs without SLURM.
     """
     home = tmp_path / UGLY
     home.mkdir()
-    sweep = Sweep(cluster, home, [*TINY, "steps=60", "algo=gtopk", "nodes=1,2", "checkpoint_every=10"])
-    quiet, struck = sweep.configs()
+    sweep = Sweep(cluster, home, [*TINY, "steps=40", "algo=gtopk", "nodes=2,3", "checkpoint_every=10"])
+    stopped, struck = sweep.configs()
 
     printed = sweep.launch(*OPTIONS)
-    assert "1 runs of 1 nodes" in printed and "1 runs of 2 nodes" in printed
+    assert "1 runs of 2 nodes" in printed and "1 runs of 3 nodes" in printed
     assert "job" not in sweep.launch(*OPTIONS)  # they are in the queue already
 
-    sweep.wait_step(struck, 3, PATIENCE)
-    task = sweep.preempt(struck)
+    sweep.wait_step(stopped, 3, PATIENCE)
+    task = sweep.preempt(stopped)
+    sweep.wait_step(struck, 12, PATIENCE)
+    sweep.kill_rank(struck, 2)  # at once: the run is over within seconds
     cluster.wait_until(lambda: "requeued" in sweep.logs(), 60, f"{task} is requeued")
-    sweep.wait_step(struck, sweep.step(struck) + 2, PATIENCE)
-    sweep.kill_rank(struck, 1)  # at once: the run is over within seconds
     cluster.wait_until(lambda: sweep.state(struck) == "failed", 30, "the killed rank ends its run")
-    assert "rank 1" in sweep.status(struck)["error"]
+    assert "rank 2" in sweep.status(struck)["error"]
     cluster.wait_empty(PATIENCE)
 
-    assert (sweep.state(quiet), sweep.state(struck)) == ("done", "failed"), sweep.logs()
+    assert (sweep.state(stopped), sweep.state(struck)) == ("done", "failed"), sweep.logs()
     assert "1 done, 1 failed" in sweep.repro("status")
     assert "resuming" in sweep.logs()
 
-    assert "1 runs of 2 nodes" in sweep.launch("--only", "failed", *OPTIONS)
+    assert "1 runs of 3 nodes" in sweep.launch("--only", "failed", *OPTIONS)
     cluster.wait_empty(PATIENCE)
     assert "2 done" in sweep.repro("status")
     assert sweep.launch(*OPTIONS) == "2 of 2 runs left out: done\n"
     assert not list(tmp_path.rglob("pwned"))
 
     reference = tmp_path / "reference"
-    for config in (quiet, struck):
+    for config in (stopped, struck):
         plain = dataclasses.replace(config, results=str(reference))
         assert training.run(plain)["state"] == "done"
         assert same_bits(sweep.folder(config), plain.folder), config.run_id
