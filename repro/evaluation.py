@@ -34,7 +34,8 @@ def evaluate(worker: Worker) -> dict[str, float]:
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
         for images, labels in worker.data.test_batches(rank.rank, rank.size, BATCH):
             labels = labels.to(rank.device)
-            logits = worker.logits(images.to(rank.device))
+            with worker.turn:
+                logits = worker.logits(images.to(rank.device))
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
         replica.model.train()

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,12 @@ class Rank:
         ways = [each.position for each in (self.collective, self.collective.other, self.control) if each]
         inside = next((inside for inside, _ in ways if inside), None)
         return inside, max(since for _, since in ways)
+
+    @property
+    def turns(self) -> AbstractContextManager[object]:
+        """To compute in: threads that share a CPU, as many at once as it has cores. 32 at once would hold 32 times what
+        backward keeps."""
+        return self.together.turns if self.together and self.device.type == "cpu" else nullcontext()
 
     @property
     def rank(self) -> int:
@@ -96,7 +103,7 @@ def run_rank(
     together: Together | None = None,
 ) -> Any:
     """Join the others as one rank and run `main`. The first rank to fail leaves its error in the store for all."""
-    torch.set_num_threads(config.threads or max(1, len(os.sched_getaffinity(0)) // place.local_size))
+    torch.set_num_threads(threads_each(config, place.local_size))
     device = _device(config, place)
     own_gpu = _own_gpus(store, place, device)
     if own_gpu:
@@ -110,6 +117,11 @@ def run_rank(
             return _run_rank(config, rank, main, data)
     finally:
         wire.close()
+
+
+def threads_each(config: Config, local_size: int) -> int:
+    """Of a rank, inside its operations."""
+    return config.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
@@ -169,7 +181,8 @@ def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> 
     """Ranks as threads, each with a gloo group of its own on one store in memory: 32 of them start within a second."""
     store, data, size = dist.HashStore(), share(config), config.nodes
     places = [Place(number, size, number, size) for number in range(size)]
-    together = Together(size) if len({_device(config, place) for place in places}) == 1 else None
+    at_once = max(1, len(os.sched_getaffinity(0)) // threads_each(config, size))
+    together = Together(size, at_once) if len({_device(config, place) for place in places}) == 1 else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 

@@ -7,6 +7,7 @@ all ranks, so a convolution runs on all their images at once; gradients and Batc
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,9 +27,10 @@ Handed = tuple[Replica, Tensor, Tensor]  # images [B, 3, H, W], labels [B]
 
 
 class Together:
-    """What the threads of one process hand to each other; one for all ranks."""
+    """What the threads of one process hand to each other, and that `at_once` of them compute; one for all ranks."""
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, at_once: int):
+        self.turns = threading.Semaphore(at_once)
         self.handed: list[Handed | None] = [None] * size
         self.buffers: dict[str, Tensor] | None = None
         self.losses = torch.empty(0)

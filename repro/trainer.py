@@ -70,6 +70,9 @@ class Worker:
             self.algorithm.begin(self.replica.parameters.data)
         possible = together.wanted(config, model, rank.together is not None)
         self.together = rank.together if possible and not alone else None
+        # who waits for another rank inside backward must not keep it from its turn
+        sends = self.overlap is not None or self.forward is not self.replica.model
+        self.turn = nullcontext() if sends or self.together is not None else rank.turns
         self.step = 0
         self.autocast = config.precision == "bfloat16"
 
@@ -87,6 +90,10 @@ class Worker:
 
     def backward(self, batches: list[Batch]) -> float:
         """Leave the mean gradient of the micro-batches in `replica.gradient`; return their mean loss."""
+        with self.turn:
+            return self._backward(batches)
+
+    def _backward(self, batches: list[Batch]) -> float:
         self.replica.gradient.zero_()
         total = torch.zeros((), device=self.rank.device)
         for number, (images, labels) in enumerate(batches, 1):

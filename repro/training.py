@@ -18,6 +18,8 @@ from repro.probe import Probe
 from repro.trainer import Batch, Step, Worker, any_rank, train_step
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from repro.data import Dataset
     from repro.preempt import Interrupt
     from repro.ranks import Rank
@@ -61,10 +63,11 @@ def train(config: Config, rank: Rank, data: Dataset) -> dict[str, Any]:
 class Training:
     """The state of the loop: the worker, what it did since the last evaluation, and where it reports."""
 
+    worker: Worker
+
     def __init__(self, config: Config, rank: Rank, data: Dataset, folder: record.RunFolder | None):
         self.config, self.rank, self.data, self.folder = config, rank, data, folder
         self.checkpoints = config.folder / "checkpoints"
-        self.worker = Worker(config, rank, data)
         self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
         self.steps = config.steps or config.epochs * self.per_epoch
         self.window = torch.zeros(2, dtype=torch.float64)  # since the last evaluation: sum of losses, number of steps
@@ -73,9 +76,7 @@ class Training:
 
     def run(self) -> str:
         """Returns the state it ends in: done, or preempted if any rank was told to stop."""
-        step = self.restore()
-        if step == 0:
-            self.calibrate()
+        step = self.begin()
         if self.config.probe_steps:
             if algorithms.mixes(self.worker.algorithm):
                 raise ConfigError(
@@ -172,24 +173,30 @@ class Training:
             if self.folder is not None:
                 self.folder.log(iteration.line(self.config, "measured", *found))
 
-    def restore(self) -> int:
-        """Load the last good checkpoint on every rank; return its step, 0 if there is none."""
+    def begin(self) -> int:
+        """Make every rank's worker, as the last good checkpoint left it; return that step, 0 if there is none."""
         found = checkpoint.latest(self.checkpoints) if self.rank.rank == 0 else None
         found = self.rank.control.gather_objects(found)[0]
-        step, worker = 0, self.worker
-        if found is not None:
-            step, target = found
-            own = checkpoint.load(target, f"rank-{self.rank.rank:05d}.pt", self.rank.device)
-            replica = own.get("replica") or checkpoint.load(target, "shared.pt", self.rank.device)
-            worker.replica.load_state_dict(replica)
-            worker.algorithm.load_state_dict(own["algorithm"])
-            worker.generator.set_state(own["generator"].cpu())
-            for buffer, saved in zip(worker.replica.statistics(), own["statistics"], strict=True):
-                buffer.copy_(saved)
-            self.window.copy_(own["window"])
+        step = 0 if found is None else found[0]
         if self.folder is not None:
             self.folder.resume(step)
+        if found is None:
+            self.calibrate()  # with a worker of its own, which is gone before this one takes memory
+        self.worker = Worker(self.config, self.rank, self.data)
+        if found is not None:
+            self.restore(found[1])
         return step
+
+    def restore(self, target: Path) -> None:
+        worker = self.worker
+        own = checkpoint.load(target, f"rank-{self.rank.rank:05d}.pt", self.rank.device)
+        replica = own.get("replica") or checkpoint.load(target, "shared.pt", self.rank.device)
+        worker.replica.load_state_dict(replica)
+        worker.algorithm.load_state_dict(own["algorithm"])
+        worker.generator.set_state(own["generator"].cpu())
+        for buffer, saved in zip(worker.replica.statistics(), own["statistics"], strict=True):
+            buffer.copy_(saved)
+        self.window.copy_(own["window"])
 
     def save(self, step: int) -> None:
         """Parameters and momentum once for all ranks that hold them alike, else each rank's own beside its residual."""

@@ -1,12 +1,16 @@
 """The loop: real networks, gradients that are not finite, and what it says of an iteration."""
 
 import json
+import os
+import weakref
 
 import pytest
 from tiny import QUICK, config
 
 from repro import record, training
 from repro.config import RunError, named_network
+from repro.replica import Replica
+from repro.trainer import Worker
 
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet50"])
@@ -42,3 +46,27 @@ def test_an_iteration_is_modelled_on_further_networks_too(tmp_path):
         halves = 2 * (wire.alpha_s + 269_722 / 2 * 4 * wire.beta_s_per_byte)
         assert line["communicate_s"] == pytest.approx(halves)
     assert found["communicate_s"] == lines[0]["communicate_s"]
+
+
+def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monkeypatch):
+    cores, computing, most, replicas, alive = len(os.sched_getaffinity(0)), set(), [], weakref.WeakSet(), []
+    compute, made = Worker._backward, Replica.__init__
+
+    def backward(worker, batches):
+        computing.add(worker.rank.rank)
+        most.append(len(computing))
+        loss = compute(worker, batches)
+        computing.remove(worker.rank.rank)
+        return loss
+
+    def init(replica, *arguments):
+        made(replica, *arguments)
+        replicas.add(replica)
+        alive.append(len(replicas))
+
+    monkeypatch.setattr(Worker, "_backward", backward)
+    monkeypatch.setattr(Replica, "__init__", init)
+    size = 2 * cores + 1
+    training.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3"))
+    assert max(most) <= cores and len(most) > 3 * size  # calibration computes too, rank 0 many times
+    assert len(alive) == 2 * size and max(alive) <= size
