@@ -89,12 +89,34 @@ class Results:
     summaries: dict[str, dict[str, Any]]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
 
     def groups(self, experiment: str) -> list[Group]:
-        return [Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])]
+        return alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
 
     def all_groups(self) -> Iterator[tuple[str, Group]]:
         for experiment in sorted(self.summaries):
             for group in self.groups(experiment):
                 yield experiment, group
+
+
+def alike(groups: Sequence[Group]) -> list[Group]:
+    """Runs that compute the same on the same machine get the median compute of all, lest its noise rank algorithms."""
+    own: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        own[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
+    rows = [
+        [time | {"compute_s": statistics.median(own[_compute(group)])} for time in group.iteration_time]
+        for group in groups
+    ]
+    return [dataclasses.replace(group, iteration_time=own) for group, own in zip(groups, rows, strict=True)]
+
+
+def _compute(group: Group) -> str:
+    """All that the compute seconds of a rank depend on."""
+    settings, machine = group.settings, group.machine
+    batch = settings["batch_per_node"] * settings["accumulate"]
+    threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
+    size, stated = settings["data"]["image_size"], settings.get("compute_s")
+    where = [machine.get(name) for name in ("cpu", "gpus", "device")]
+    return str((settings["model"], batch, size, settings["precision"], threads, stated, where))
 
 
 def folder() -> Path:

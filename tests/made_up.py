@@ -123,11 +123,12 @@ def group(
         "settings": {
             "model": {"name": model, "options": {}},
             "algo": {"name": algo, "options": {"residual": "exact" if "butterfly" in algo else "paper"}},
-            "data": {"name": data},
+            "data": {"name": data, "image_size": 32},
             "nodes": nodes,
             "batch_per_node": batch,
             "accumulate": 1,
             "precision": "float32",
+            "threads": None,
             "epochs": 5,
             "steps": steps,
             "schedule_epochs": 141,

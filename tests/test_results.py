@@ -3,8 +3,10 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from made_up import group
 
 from repro import pool, readme, results, tables
 from repro.commands.results import collect
@@ -170,3 +172,16 @@ def test_the_readme_is_up_to_date() -> None:
 
 def test_csv_is_the_same_on_every_machine() -> None:
     assert tables.to_csv([{"a": 1 / 3, "b": None, "c": True}]) == "a,b,c\n0.333333,,yes\n"
+
+
+def test_what_computes_the_same_takes_the_same_compute_seconds():
+    def run(algo: str, compute_s: float, batch: int = 32, stated: float | None = None) -> dict[str, Any]:
+        own = group("resnet20", algo)
+        (time,) = own["iteration_time"]
+        settings = own["settings"] | {"batch_per_node": batch, "compute_s": stated}
+        return own | {"settings": settings, "iteration_time": [time | {"compute_s": compute_s}]}
+
+    runs = [run("dense", 3.0), run("topk", 1.0), run("gtopk", 2.0), run("gtopk", 9.0, 64), run("dense", 5.0, 32, 5.0)]
+    found = results.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
+    assert [own.time["compute_s"] for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
+    assert [own.time["communicate_s"] for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]

@@ -96,7 +96,9 @@ def _time_label(rows: list[Row], model: str) -> str:
 def time_note(rows: list[Row]) -> str:
     """How the seconds of a run were got."""
     if any(row["time_source"] == "modelled" for row in rows):
-        return "Modelled minutes: compute and compression of one rank alone, communication from counted traffic."
+        return (
+            "Modelled minutes: compute (the median of all runs) and compression of one rank alone, traffic as counted."
+        )
     return ""
 
 

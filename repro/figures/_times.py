@@ -1,9 +1,5 @@
 """Seconds of one iteration, split in three, from every source: published, simulated, and runs of ours."""
 
-import statistics
-from collections import defaultdict
-from collections.abc import Sequence
-
 from repro import network
 from repro.results import PARTS, Results
 from repro.tables import Row
@@ -48,26 +44,14 @@ def simulated(results: Results) -> list[Row]:
 
 
 def of_experiment(results: Results, experiment: str) -> list[Row]:
-    """Every iteration time that its finished runs have reported, measured and modelled kept apart; `alike`."""
-    groups, times = [], []
-    for group in results.groups(experiment):
-        for time in group.iteration_time:
-            groups.append(group)
-            batch = group.settings["batch_per_node"] * group.settings["accumulate"]
-            times.append(time | {"model": group.model, "batch_per_node": batch})
+    """Every iteration time that its finished runs have reported, measured and modelled kept apart."""
     rows = []
-    for group, time in zip(groups, alike(times), strict=True):
-        same = (group.model, group.algo, group.nodes, time["source"], time["network"], time["batch_per_node"])
-        rows.append(_row(*same, *(time[part] for part in PARTS)))
+    for group in results.groups(experiment):
+        batch = group.settings["batch_per_node"] * group.settings["accumulate"]
+        for time in group.iteration_time:
+            same = (group.model, group.algo, group.nodes, time["source"], time["network"], batch)
+            rows.append(_row(*same, *(time[part] for part in PARTS)))
     return rows
-
-
-def alike(rows: Sequence[Row]) -> list[Row]:
-    """Where models and batches are the same, so is compute: the median of all, lest its noise rank algorithms."""
-    own: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for row in rows:
-        own[row["model"], row["batch_per_node"]].append(row["compute_s"])
-    return [row | {"compute_s": statistics.median(own[row["model"], row["batch_per_node"]])} for row in rows]
 
 
 def ours(results: Results) -> list[Row]:

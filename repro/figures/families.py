@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from repro import choices
-from repro.figures import _curves, _draw, _times
+from repro.figures import _curves, _draw
 from repro.results import Results, iteration_s
 from repro.tables import Row
 
@@ -23,21 +23,16 @@ FAMILIES = {  # colours are Okabe and Ito's
 def table(results: Results) -> list[Row]:
     """One row for each algorithm, the most accurate first. Compute is the median of all runs."""
     groups = [group for group in results.groups("families") if group.curve]
-    taken_ms: dict[str, dict[str, float]] = {name: {} for name in NETWORKS}
-    batch = "batch_per_node"
-    for name, found in taken_ms.items():
-        taken = [(group, time) for group in groups for time in group.iteration_time if time["network"] == name]
-        times = _times.alike([time | {"model": group.model, batch: group.settings[batch]} for group, time in taken])
-        found.update((group.runs[0], 1e3 * iteration_s(time)) for (group, _), time in zip(taken, times, strict=True))
     rows = []
     for group in groups:
         last = _curves.of_group(group)[-1]
+        taken = {time["network"]: 1e3 * iteration_s(time) for time in group.iteration_time}
         rows.append(
             {
                 **{name: value for name, value in last.items() if name not in ("network", "time_source", "seconds")},
                 "family": choices.about(group.algo)["family"],
                 "bytes_sent": group.per_step["bytes_sent"],
-                **{f"{name}_ms": found.get(group.runs[0]) for name, found in taken_ms.items()},
+                **{f"{name}_ms": taken.get(name) for name in NETWORKS},
                 "time_source": "modelled",
             }
         )

@@ -1,6 +1,6 @@
 """What each relaxation of S-SGD costs an iteration on shaped links, and gains over dense (not in the paper)."""
 
-from repro.figures import _draw, _times
+from repro.figures import _draw
 from repro.results import PARTS, Group, Results, iteration_s
 from repro.tables import Row
 
@@ -11,15 +11,13 @@ COMMAND = "repro run experiment=relaxations"
 def table(results: Results) -> list[Row]:
     """One row for each network, number of nodes and algorithm, the fastest first.
 
-    Compute is the median of all runs; the other parts are those of the run in the middle of n. Nothing is
+    Compute is stated, or the median of all runs; the other parts are those of the run in the middle of n. Nothing is
     sent in the only step of those that do not communicate in every one.
     """
     groups = results.groups("relaxations")
     taken = [(group, time) for group in groups for time in group.iteration_time if time["source"] == "measured"]
-    batch = "batch_per_node"
-    times = _times.alike([time | {"model": group.model, batch: group.settings[batch]} for group, time in taken])
     rows = []
-    for (group, _), time in zip(taken, times, strict=True):
+    for group, time in taken:
         rows.append(
             {
                 "network": _draw.model_name(group.model),
