@@ -188,7 +188,8 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str,
     text = (choices.conf_folder() / "experiment" / f"{name}.yaml").read_text()
     sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
-    parts = [{k: v if isinstance(v, list) else [v] for k, v in part.items()} for part in parts]
+    # an empty list is a value (density_warmup): nobody sweeps over nothing
+    parts = [{k: v if v and isinstance(v, list) else [v] for k, v in part.items()} for part in parts]
     for k, texts in given.items():
         matching = [part for part in parts if {f"{k}={quote(v)}" for v in part.get(k, [])} & set(texts)]
         parts = matching or parts

@@ -82,6 +82,13 @@ def test_of_an_experiments_parts_those_that_hold_the_users_value_are_kept() -> N
     assert {(c.model.name, c.batch_per_node) for c in found} == {("vgg16", 128)}
 
 
+def test_an_empty_list_in_an_experiments_sweep_is_a_value() -> None:
+    found = compose(["experiment=density_sensitivity", "model=resnet20", "seed=0"])
+    assert {(c.density, tuple(c.density_warmup)) for c in found if c.algo.sparse} == {
+        (0.001, (0.004,)), (0.0005, (0.004,)), (0.0001, (0.004,)), (0.05, ())
+    }  # fmt: skip
+
+
 def test_the_model_chooses_the_data_unless_the_user_does() -> None:
     assert one("model=alexnet").data.name == "imagenet"
     assert one("model=alexnet", "data=synthetic").data.name == "synthetic"
