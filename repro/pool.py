@@ -18,7 +18,8 @@ Group = dict[str, Any]  # results.Group as JSON
 def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """A summary with the groups of both: new seeds of a setting join those there, or replace them if all ran again.
 
-    Raises ConfigError where only some of them were: a mean cannot be taken apart.
+    Runs that are in it already, beside others, stay. Raises ConfigError where only some of the new are: a mean cannot
+    be taken apart.
     """
     groups = {identity(group): group for group in there["groups"]}
     for group in new["groups"]:
@@ -37,6 +38,8 @@ def _pooled(there: Group, new: Group) -> Group:
     again = set(there["seeds"]) & set(new["seeds"])
     if again == set(there["seeds"]):
         return new
+    if set(new["runs"]) <= set(there["runs"]):
+        return there
     if again:
         raise ConfigError(
             f"{new['runs'][0]}: the summary holds seeds {_text(there['seeds'])} and the runs here are of seeds "

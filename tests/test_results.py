@@ -114,8 +114,11 @@ def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path
     collect(tmp_path / "1", tmp_path, None, add=True)
     assert results.saved(tmp_path)["default"]["groups"][-1]["seeds"] == [0, 1]
     assert pool.pool(alone[0], alone[0]) == alone[0], "run again: replaced"
-    with pytest.raises(ConfigError, match="holds seeds 0, 1 and the runs here are of seeds 1"):
-        pool.pool({"groups": [both]}, alone[1])
+    assert pool.pool({"groups": [both]}, alone[1])["groups"] == [both], "the same run once more: counted once"
+    (other,) = alone[1]["groups"]
+    other = other | {"seeds": [1, 2], "runs": [*other["runs"], "elsewhere"]}
+    with pytest.raises(ConfigError, match="holds seeds 0, 1 and the runs here are of seeds 1, 2"):
+        pool.pool({"groups": [both]}, {"groups": [other]})
 
 
 def test_pooled_mean_and_deviation() -> None:

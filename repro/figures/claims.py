@@ -3,6 +3,7 @@
 n counts runs, and in the lab the fewest repeats of a measurement that the claim rests on.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 from repro import verdicts
@@ -101,6 +102,7 @@ def _compared(claim: str, published: str, groups: dict[str, Group], ours: str, r
     verdict = verdicts.no_worse(mine, theirs, max(MARGIN, spread or 0.0), SHAPE)
     if one.schedule != f"{one.settings['schedule_epochs']} epochs":
         verdict = verdicts.at_most(verdict, "shape only", one.schedule)
+        verdict = dataclasses.replace(verdict, why=f"{verdict.why}; {_moves(one)}")
     elif min(one.n, other.n) < 2:
         verdict = verdicts.at_most(verdict, "shape only", "one seed")
     text = f"{mine:.2f} % against {theirs:.2f} %"
@@ -114,6 +116,12 @@ def _compared(claim: str, published: str, groups: dict[str, Group], ours: str, r
         min(one.n, other.n),
         " ".join(map(str, one.seeds)),
     )
+
+
+def _moves(group: Group) -> str:
+    """What a short schedule leaves gTop-k, whose steps move k of m entries each."""
+    moved, full = group.curve[-1]["step"] * group.settings["density"], group.settings["schedule_epochs"]
+    return f"each entry moved {moved:.2g} times, in {full} epochs {moved * full / group.epochs:.2g}"
 
 
 def accuracy(group: Group) -> tuple[float, float | None]:
