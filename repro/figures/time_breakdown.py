@@ -95,12 +95,15 @@ def draw(rows: list[Row]) -> Figure:
         loc="outside upper center",
         ncols=3,
     )
-    ours = any(row["source"] in ("modelled", "measured") for row in rows)
+    sources = {row["source"] for row in rows}
     _draw.note(
         figure,
         "Published (grey): authors' script; its communication includes copies, merges and barriers. "
         "Simulated: published compute and compression, our messages on the published alpha and beta.",
-        "" if ours else f"Timed here: not run ({COMMAND}).",
+        "Modelled: compute and compression timed here on one rank, the same messages on the same network."
+        if "modelled" in sources
+        else "",
+        "" if sources & {"modelled", "measured"} else f"Timed here: not run ({COMMAND}).",
     )
     return figure
 
