@@ -103,7 +103,8 @@ class Calibration:
 
 
 def calibrate(
-    compute: Callable[[], Tensor],
+    gradient: Tensor,
+    compute: Callable[[], object],
     layers: Sequence[Tensor],
     algorithm: Algorithm,
     transport: Transport,
@@ -111,10 +112,9 @@ def calibrate(
 ) -> Calibration | None:
     """Collective: all ranks call it; rank 0 gets the result, the others None.
 
-    `compute` does one forward, backward and optimizer step on `layers` and returns the gradient; it and `algorithm`
-    are copies made for this purpose.
+    `gradient` is what the recorded step works on; `compute` does one forward, backward and optimizer step
+    on `layers`. They and `algorithm` are copies made for this purpose.
     """
-    gradient = compute()
     scratch = torch.empty_like(gradient)  # an algorithm may write into what it is given
     recorder = Recorder(transport)
     recorded = Collective(recorder)
@@ -129,6 +129,7 @@ def calibrate(
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
+        gradient = gradient.clone()  # `compute` may write over it
         timed = repeated(lambda: moments(compute, layers))
         *ready, compute_s = map(statistics.median, zip(*timed, strict=True))
         fresh = functools.partial(scratch.copy_, gradient)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from repro import buckets, network, rehearsal, standin
 from repro.calibrate import Calibration, calibrate
 from repro.config import Config, named_network
@@ -36,12 +34,13 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
     batches = list(islice(probe.batches(0), config.accumulate))
     layers = list(probe.replica.model.parameters())
 
-    def compute() -> Tensor:
+    def compute() -> None:
         probe.backward(batches)
         probe.replica.apply(probe.replica.gradient, lr=0.0)
-        return probe.replica.gradient
 
-    found = calibrate(compute, layers, probe.algorithm, rank.collective.transport, rank.control)
+    probe.backward(batches[:1])  # on all ranks at once; what it costs is timed afterwards, on one rank
+    gradient = probe.replica.gradient
+    found = calibrate(gradient, compute, layers, probe.algorithm, rank.collective.transport, rank.control)
     lines = []
     if found is not None:
         found = stated(config, found)
