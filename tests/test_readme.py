@@ -1,4 +1,4 @@
-"""The README's own example of a new algorithm, put where it says, trains."""
+"""What the README says holds: its example of a new algorithm trains, its numbers are those of the summaries."""
 
 import json
 import os
@@ -7,6 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from repro import results
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,3 +37,23 @@ def test_an_algorithm_is_one_file_and_one_yaml(tmp_path):
 
 def section(title: str) -> str:
     return (ROOT / "README.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
+    found = results.load()
+
+    def finals(experiment: str, epochs: int) -> dict[tuple[str, float], float]:
+        groups = [g for g in found.groups(experiment) if (g.model, g.settings["epochs"]) == ("resnet20", epochs)]
+        return {(g.algo, g.settings["density"]): 100 * g.curve[-1]["test_accuracy"] for g in groups}
+
+    short, five, fifteen = finals("density_sensitivity", 3), finals("convergence", 5), finals("convergence", 15)
+    behind = [short["dense", 1.0] - short["gtopk", 0.001], five["dense", 1.0] - five["gtopk", 0.001]]
+    behind += [fifteen["dense", 1.0] - fifteen["gtopk", 0.001], short["dense", 1.0] - short["gtopk", 0.05]]
+    behind += [fifteen["dense", 1.0] - fifteen["topk", 0.001]]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(
+        r"ahead by ([\d.]+) points of accuracy after 3 epochs, ([\d.]+) after 5 and ([\d.]+) after 15 .* at 0.001, "
+        r"by ([\d.]+) \(.*a step: ([\d.]+) after 15",
+        text,
+    )
+    assert said and [float(number) for number in said.groups()] == pytest.approx(behind, abs=0.051)
