@@ -135,9 +135,10 @@ def table(rows: list[Row], kind: str = "") -> str:
 
 
 def _cell(name: str, value: object) -> str:
-    text = html.escape(for_people(value))
+    text = re.sub(r"(?<=\d) (?=[×%])", "\u00a0", html.escape(for_people(value)))  # no line begins with a unit
     kinds = ["number"] if isinstance(value, int | float) else []
     kinds += ["empty"] if value in (None, "") else []
     kinds += ["verdict", _class(str(value))] if name == "verdict" else []
-    text = f"<code>{text}</code>" if str(value).startswith("repro ") else text
+    if str(value).startswith("repro "):
+        text = f"<code>{re.sub('(?<=[=,_/])', '<wbr>', text)}</code>"  # rather there than inside a word
     return f'<td class="{" ".join(kinds)}" data-label="{html.escape(name)}">{text}</td>'
