@@ -99,14 +99,15 @@ class Results:
 
 def alike(groups: Sequence[Group]) -> list[Group]:
     """Runs that compute the same on the same machine get the median compute of all, lest its noise rank algorithms."""
-    own: dict[str, list[float]] = defaultdict(list)
+    seconds: dict[str, list[float]] = defaultdict(list)
     for group in groups:
-        own[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
-    rows = [
-        [time | {"compute_s": statistics.median(own[_compute(group)])} for time in group.iteration_time]
-        for group in groups
-    ]
-    return [dataclasses.replace(group, iteration_time=own) for group, own in zip(groups, rows, strict=True)]
+        seconds[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
+    found = []
+    for group in groups:
+        same = seconds[_compute(group)]
+        times = [time | {"compute_s": statistics.median(same)} for time in group.iteration_time]
+        found.append(dataclasses.replace(group, iteration_time=times))
+    return found
 
 
 def _compute(group: Group) -> str:
