@@ -21,7 +21,7 @@ from repro.config import Config, ConfigError
 from repro.ranks import Rank
 from repro.schedule import entries
 from repro.sweep import table
-from repro.tables import Row, for_people
+from repro.tables import Row, readable
 
 SIZES = [4**power for power in range(3, 13)]  # bytes, 64 B to 16 MB
 PAIRS_S = 1.5  # of ping-pong at each size
@@ -131,7 +131,7 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
 
 
 def show(rows: list[Row]) -> None:
-    table([{name: for_people(cell) for name, cell in row.items()} for row in rows])
+    table([readable(row) for row in rows])
 
 
 def all_collectives(

@@ -24,7 +24,7 @@ from repro.schedule import entries
 from repro.selectors import SELECTORS
 from repro.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
 from repro.sweep import table
-from repro.tables import Row, for_people
+from repro.tables import Row, readable
 
 BUDGET_S = 2.0  # of one method in one case; three repeats at least
 MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
@@ -202,7 +202,7 @@ def record(config: Config, steps: int, out: Path) -> str:
 
 
 def show(rows: list[Row]) -> None:
-    table([{name: for_people(cell) for name, cell in row.items()} for row in rows])
+    table([readable(row) for row in rows])
 
 
 def draw(rows: list[Row], out: Path) -> None:

@@ -135,7 +135,7 @@ def table(rows: list[Row], kind: str = "") -> str:
 
 
 def _cell(name: str, value: object) -> str:
-    text = re.sub(r"(?<=\d) (?=[×%])", "\u00a0", html.escape(for_people(value)))  # no line begins with a unit
+    text = re.sub(r"(?<=\d) (?=[×%])", "\u00a0", html.escape(for_people(value, name)))  # no line begins with a unit
     kinds = ["number"] if isinstance(value, int | float) else []
     kinds += ["empty"] if value in (None, "") else []
     kinds += ["verdict", _class(str(value))] if name == "verdict" else []

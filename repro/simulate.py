@@ -23,7 +23,7 @@ from repro.network import Link, Round
 from repro.profiles import Node, layers, profile
 from repro.schedule import entries
 from repro.sweep import table
-from repro.tables import Row, for_people
+from repro.tables import Row, readable
 
 SHARED = 128  # nodes from which their schedules are recorded by all cores
 PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
@@ -40,7 +40,7 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes))
-    table([{name: for_people(cell) for name, cell in one.items()} for one in rows])
+    table([readable(one) for one in rows])
     found = crossovers(rows)
     for line in found:
         print(f"{line['model']}, {line['parameters']:,} parameters: {line['algo']} beats topk {line['at']}")

@@ -38,17 +38,24 @@ def number(value: Any, digits: int) -> str:
     return str(value)
 
 
-def for_people(value: Any) -> str:
-    """Four significant digits without an exponent where that is short; an absent value is a dash."""
+def for_people(value: Any, column: str = "") -> str:
+    """Four significant digits without an exponent where that is short, two decimals in a column of percentages; an
+    absent value is a dash."""
     if value is None or value == "":
         return "–"
+    if isinstance(value, float) and column.endswith("(%)"):
+        return f"{value:.2f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if abs(value) >= 10_000 else str(value)
-    if isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 1e9):
+    if isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 1e12):
         digits = max(0, 3 - _magnitude(value))
         text = f"{value:,.{digits}f}" if abs(value) >= 10_000 else f"{value:.{digits}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     return number(value, 4)
+
+
+def readable(row: Row) -> dict[str, str]:
+    return {column: for_people(cell, column) for column, cell in row.items()}
 
 
 def _magnitude(value: float) -> int:
@@ -68,7 +75,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 def to_markdown(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    lines = [list(rows[0]), ["---"] * len(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
+    lines = [list(rows[0]), ["---"] * len(rows[0])] + [list(readable(row).values()) for row in rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
@@ -76,7 +83,7 @@ def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs tabular, to be \\input; the preamble needs \\usepackage{booktabs}."""
     if not rows:
         return ""
-    lines = [list(rows[0])] + [[for_people(cell) for cell in row.values()] for row in rows]
+    lines = [list(rows[0])] + [list(readable(row).values()) for row in rows]
     head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
     align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
     return "\n".join(

@@ -98,10 +98,12 @@ def test_numbers_for_people() -> None:
         0.5: "0.5",
         12.3456: "12.35",
         123456.7: "123,457",
+        3168991968.0: "3,168,991,968",
         1.5e-7: "1.5e-07",
     }
     assert {value: tables.for_people(value) for value in shown} == shown
     assert tables.for_people(None) == "–"
+    assert tables.readable({"n": 2, "± (%)": 0.0354}) == {"n": "2", "± (%)": "0.04"}  # decimals line up
     assert tables.to_latex([{"a_b": "50 %", "n": 3}]) == (
         "\\begin{tabular}{lr}\n\\toprule\na\\_b & n \\\\\n\\midrule\n50 \\% & 3 \\\\\n\\bottomrule\n\\end{tabular}\n"
     )
