@@ -42,8 +42,8 @@ def section(title: str) -> str:
 def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     found = results.load()
 
-    def finals(experiment: str, epochs: int) -> dict[tuple[str, float], float]:
-        groups = [g for g in found.groups(experiment) if (g.model, g.settings["epochs"]) == ("resnet20", epochs)]
+    def finals(experiment: str, epochs: int, model: str = "resnet20") -> dict[tuple[str, float], float]:
+        groups = [g for g in found.groups(experiment) if (g.model, g.settings["epochs"]) == (model, epochs)]
         return {(g.algo, g.settings["density"]): 100 * g.curve[-1]["test_accuracy"] for g in groups}
 
     short, five, fifteen = finals("density_sensitivity", 3), finals("convergence", 5), finals("convergence", 15)
@@ -57,3 +57,7 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
         text,
     )
     assert said and [float(number) for number in said.groups()] == pytest.approx(behind, abs=0.051)
+    vgg16 = finals("convergence", 4, "vgg16")
+    said = re.search(r"each entry [\d.]+ times: ([\d.]+) % beside ([\d.]+) of dense", text)
+    of_both = [vgg16["gtopk", 0.001], vgg16["dense", 1.0]]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(of_both, abs=0.051)
