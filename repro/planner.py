@@ -21,7 +21,7 @@ from repro.buckets import MB
 from repro.config import Config, ConfigError
 from repro.predict import RELAXES, Iteration
 from repro.results import PARTS, Group
-from repro.tables import Row
+from repro.tables import Row, for_people
 
 BUCKETS_MB: tuple[float | None, ...] = (None, 1.0, 4.0, 25.0)  # the last is PyTorch's
 SHOWN = 10
@@ -164,7 +164,7 @@ def rows(choices: Sequence[Choice]) -> list[dict[str, str]]:
             "relaxes": predict.relaxes(choice.config.algo),
             "iteration": _ms(choice.seconds),
             **{part.removesuffix("_s"): _ms(choice.parts[part]) for part in (*PARTS, "hidden_s")},
-            "to target": "-" if choice.to_target_s is None else f"{choice.to_target_s / 60:.3g} min",
+            "to target": "-" if choice.to_target_s is None else f"{for_people(choice.to_target_s / 60)} min",
         }
         for choice in choices[:SHOWN]
     ]
@@ -183,9 +183,7 @@ def why(choices: Sequence[Choice]) -> list[str]:
         lines.append(f"without relaxing the gradient: {predict.label(exact.config)}, {times}")
     if best.to_target_s is None and predict.relaxes(best.config.algo) != "exact":
         lines.append("how many more iterations it needs than dense is not in this: repro run experiment=convergence")
-    lines.append(
-        f"network {wire.name}: {1e3 * wire.alpha_s:.3g} ms a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte"
-    )
+    lines.append(f"network {wire.name}: {_ms(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte")
     return lines
 
 
@@ -203,7 +201,7 @@ def _spent(choice: Choice) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
+    return f"{for_people(1e3 * seconds)} ms"
 
 
 def write(choices: Sequence[Choice], node: str, given: Sequence[str], out: Path) -> None:
