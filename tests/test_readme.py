@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repro import results
+from repro.figures import _times
 
 ROOT = Path(__file__).parent.parent
 
@@ -61,3 +62,12 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     said = re.search(r"each entry [\d.]+ times: ([\d.]+) % beside ([\d.]+) of dense", text)
     of_both = [vgg16["gtopk", 0.001], vgg16["dense", 1.0]]
     assert said and [float(number) for number in said.groups()] == pytest.approx(of_both, abs=0.051)
+
+
+def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
+    found = results.load()
+    text = " ".join((ROOT / "README.md").read_text().split())
+    said = re.search(r"VGG-16 takes one core ([\d.]+) s, their GPU ([\d.]+) s", text)
+    seconds = [row["compute_s"] for row in _times.ours(found) if (row["model"], row["source"]) == ("vgg16", "modelled")]
+    assert said and seconds == pytest.approx([float(said[1])] * len(seconds), abs=0.051) and seconds
+    assert found.paper["breakdown_gtopk_32_nodes"]["vgg16"]["compute"] == pytest.approx(float(said[2]), abs=0.0051)
