@@ -126,17 +126,23 @@ def _table(item: Item, rows: list[Row]) -> str:
 
 
 def table(rows: list[Row], kind: str = "") -> str:
-    """On a phone, `cards` shows each row as a card; other tables scroll sideways in their frame."""
+    """On a narrow page `cards` shows each row as a card; other tables scroll sideways in their frame."""
     if not rows:
         return ""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
-    body = "\n".join("<tr>" + "".join(_cell(name, value) for name, value in row.items()) + "</tr>" for row in rows)
+    kinds = {name: "number" if _numeric([row[name] for row in rows]) else "" for name in rows[0]}
+    head = "".join(f'<th class="{kind}">{html.escape(name)}</th>' for name, kind in kinds.items())
+    cells = ("".join(_cell(name, value, kinds[name]) for name, value in row.items()) for row in rows)
+    body = "\n".join(f"<tr>{text}</tr>" for text in cells)
     return f'<table class="{kind}"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 
-def _cell(name: str, value: object) -> str:
+def _numeric(column: list[object]) -> bool:
+    return all(isinstance(value, int | float) for value in column if value not in (None, ""))
+
+
+def _cell(name: str, value: object, kind: str) -> str:
     text = re.sub(r"(?<=\d) (?=[×%])", "\u00a0", html.escape(for_people(value, name)))  # no line begins with a unit
-    kinds = ["number"] if isinstance(value, int | float) else []
+    kinds = [kind] if kind else []
     kinds += ["empty"] if value in (None, "") else []
     kinds += ["verdict", _class(str(value))] if name == "verdict" else []
     if str(value).startswith("repro "):

@@ -47,7 +47,7 @@ def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> N
     if browser.CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium")
     with browser.chromium(tmp_path) as tab:
-        for width in (390, 1400):
+        for width in (390, 800, 1060, 1400):
             for dark in (False, True):
                 tab.open(page, width, dark)
                 assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
@@ -57,3 +57,14 @@ def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> N
                 assert tab.complaints == []
                 colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
+
+
+@pytest.mark.browser
+def test_nothing_is_cut_off_on_paper(page: Path, tmp_path: Path) -> None:
+    if browser.CHROMIUM is None:
+        pytest.skip("no chromium: apt-get install chromium")
+    with browser.chromium(tmp_path) as tab:
+        tab.open(page, 718)  # A4 less its margins
+        tab.call("Emulation.setEmulatedMedia", media="print")
+        assert tab.evaluate("document.documentElement.scrollWidth <= 718")
+        assert tab.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.clientWidth))") <= 718
