@@ -123,6 +123,23 @@ def test_the_mirror_offline_and_its_failure(config: Config, monkeypatch: pytest.
     assert [line["step"] for line in record.read_metrics(offline.folder)] == [1, 2]
 
 
+def test_a_finished_run_mirrors_its_figure_and_the_claims(tmp_path: Path) -> None:
+    words = (
+        "experiment=convergence model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2 batch_per_node=4"
+    )
+    words += f" lr_warmup_epochs=0 wandb.mode=offline results={tmp_path}"
+    done = subprocess.run([sys.executable, "-m", "repro", "run", *words.split()], capture_output=True, text=True)
+    assert done.returncode == 0 and "W&B" not in done.stderr, done.stderr
+    (media,) = tmp_path.glob("convergence/*/wandb/offline-run-*/files/media")
+    (image,), (table,) = media.glob("images/figures/convergence_*.png"), media.glob("table/claims_*.table.json")
+    assert image.read_bytes().startswith(b"\x89PNG")
+    claims = json.loads(table.read_text())
+    place, verdict = claims["columns"].index("claim"), claims["columns"].index("verdict")
+    verdicts = {row[place]: row[verdict] for row in claims["data"]}
+    assert verdicts["ResNet-20: gTop-k converges like dense"] == "not run"  # dense is not there yet
+    assert len(verdicts) == len(claims["data"]) > 10
+
+
 def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
     code = (
         "import dataclasses, sys\nfrom repro.config import compose\nfrom repro.record import RunFolder\n"
