@@ -21,7 +21,7 @@ from repro.buckets import MB
 from repro.config import Config, ConfigError
 from repro.predict import RELAXES, Iteration
 from repro.results import PARTS, Group
-from repro.tables import Row, for_people
+from repro.tables import Row, for_people, milliseconds
 
 BUCKETS_MB: tuple[float | None, ...] = (None, 1.0, 4.0, 25.0)  # the last is PyTorch's
 SHOWN = 10
@@ -162,8 +162,8 @@ def rows(choices: Sequence[Choice]) -> list[dict[str, str]]:
             "algorithm": predict.label(choice.config),
             "density": f"{choice.config.density:g}" if choice.config.algo.sparse else "-",
             "relaxes": predict.relaxes(choice.config.algo),
-            "iteration": _ms(choice.seconds),
-            **{part.removesuffix("_s"): _ms(choice.parts[part]) for part in (*PARTS, "hidden_s")},
+            "iteration": milliseconds(choice.seconds),
+            **{part.removesuffix("_s"): milliseconds(choice.parts[part]) for part in (*PARTS, "hidden_s")},
             "to target": "-" if choice.to_target_s is None else f"{for_people(choice.to_target_s / 60)} min",
         }
         for choice in choices[:SHOWN]
@@ -183,7 +183,9 @@ def why(choices: Sequence[Choice]) -> list[str]:
         lines.append(f"without relaxing the gradient: {predict.label(exact.config)}, {times}")
     if best.to_target_s is None and predict.relaxes(best.config.algo) != "exact":
         lines.append("how many more iterations it needs than dense is not in this: repro run experiment=convergence")
-    lines.append(f"network {wire.name}: {_ms(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte")
+    lines.append(
+        f"network {wire.name}: {milliseconds(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte"
+    )
     return lines
 
 
@@ -197,11 +199,7 @@ def _spent(choice: Choice) -> str:
     }  # fmt: skip
     most = max(shares, key=shares.__getitem__)
     said = ", ".join(f"{name} {share / choice.seconds:.0%}" for name, share in shares.items())
-    return f"{_ms(choice.seconds)} an iteration, most of it {most} ({said})"
-
-
-def _ms(seconds: float) -> str:
-    return f"{for_people(1e3 * seconds)} ms"
+    return f"{milliseconds(choice.seconds)} an iteration, most of it {most} ({said})"
 
 
 def write(choices: Sequence[Choice], node: str, given: Sequence[str], out: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from repro import data, environment, lock, preempt, record
 from repro.choices import cost
 from repro.config import Config, RunError
-from repro.tables import for_people
+from repro.tables import milliseconds
 
 
 def run(configs: list[Config]) -> int:
@@ -136,7 +136,7 @@ def _bytes(count: int | None) -> str:
 
 
 def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{for_people(1e3 * seconds)} ms"
+    return "-" if seconds is None else milliseconds(seconds)
 
 
 def table(rows: list[dict[str, str]]) -> None:

@@ -54,6 +54,10 @@ def for_people(value: Any, column: str = "") -> str:
     return number(value, 4)
 
 
+def milliseconds(seconds: float) -> str:
+    return f"{for_people(1e3 * seconds)} ms"
+
+
 def readable(row: Row) -> dict[str, str]:
     return {column: for_people(cell, column) for column, cell in row.items()}
 

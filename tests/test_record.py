@@ -124,10 +124,8 @@ def test_the_mirror_offline_and_its_failure(config: Config, monkeypatch: pytest.
 
 
 def test_a_finished_run_mirrors_its_figure_and_the_claims(tmp_path: Path) -> None:
-    words = (
-        "experiment=convergence model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2 batch_per_node=4"
-    )
-    words += f" lr_warmup_epochs=0 wandb.mode=offline results={tmp_path}"
+    words = "experiment=convergence model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2"
+    words += f" batch_per_node=4 lr_warmup_epochs=0 wandb.mode=offline results={tmp_path}"
     done = subprocess.run([sys.executable, "-m", "repro", "run", *words.split()], capture_output=True, text=True)
     assert done.returncode == 0 and "W&B" not in done.stderr, done.stderr
     (media,) = tmp_path.glob("convergence/*/wandb/offline-run-*/files/media")
