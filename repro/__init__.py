@@ -1,1 +1,1 @@
-"""The gTop-k paper (Shi et al., ICDCS 2019, arXiv:1901.04359) made repeatable."""
+"""Makes the gTop-k paper (Shi et al., ICDCS 2019, arXiv:1901.04359) repeatable."""

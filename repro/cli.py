@@ -1,4 +1,4 @@
-"""The command line: parse, call, print.
+"""Parses the command line, calls a command, and prints its errors.
 
 A command lives in repro/commands/NAME.py and is found there; nothing is edited here to add one. The file has
 
@@ -12,18 +12,22 @@ a line with a lone \\b, which keeps their line breaks. Raise ConfigError and Run
 from __future__ import annotations
 
 import atexit
-import errno
 import importlib
+import locale
 import os
 import pkgutil
 import sys
-from typing import NoReturn
+import threading
+from typing import Annotated
 
 import typer
 
-from repro import commands
+from repro import commands, whole_files
+from repro.cluster import streams
 
 FIRST = ("run", "data")  # in this order at the top of the help
+STOPPED = 130  # the exit code of a run that was told to stop
+SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
 app = typer.Typer(
     help="gTop-k S-SGD made repeatable: train with dense, Top-k and gTop-k, count bytes, draw figures.\n\n"
@@ -35,8 +39,25 @@ app = typer.Typer(
 
 
 def names() -> list[str]:
-    found = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-    return sorted(found, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    modules = sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+    return sorted(modules, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from repro.runs import provenance
+
+        typer.echo(provenance.version())
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 for _name in names():
@@ -48,43 +69,55 @@ for _name in names():
 def main() -> None:
     ended: list[int] = []
     atexit.register(_leave, ended)  # registered first, it is called last
-    try:
-        _call()
-        ended.append(0)
-    except SystemExit as end:
-        ended.append(end.code if isinstance(end.code, int) else int(end.code is not None))
-        raise
+    _in_utf8()
+    streams.outlive_readers()
+    code = _call()
+    lost = streams.lost_output()
+    if lost is not None and code == 0:
+        print(f"repro: not all of the output could be written: {lost}", file=sys.stderr)
+        code = 1
+    ended.append(code)
+    if code == STOPPED and any(not thread.daemon for thread in threading.enumerate()[1:]):
+        if sys.stderr.isatty():
+            sys.stderr.write(SHOW_CURSOR)
+        _leave(ended)  # at once: Python would wait for the threads of ranks
+    raise SystemExit(code)
+
+
+def _in_utf8() -> None:
+    """Restarts with UTF-8 where the locale has another encoding: files are written alike on every machine."""
+    if locale.getencoding().lower() != "utf-8" and not sys.flags.utf8_mode and "utf8" not in sys._xoptions:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606  (this very command)
 
 
 def _leave(ended: list[int]) -> None:
-    """End the process as it is: with torch, to take the interpreter apart takes a second (mypy leaves so too)."""
+    """Ends the process without Python's clean-up, which takes a second once torch is loaded (mypy does so too)."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(ended[0] if ended else 1)
 
 
-def _call() -> None:
+def _call() -> int:
+    """Runs the command and returns the exit code."""
     try:
         app(prog_name="repro")
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OSError as error:
-        _stop(_explain(error), 1)
+        return _say(whole_files.explain(error), 1)
+    except MemoryError as error:
+        return _say(f"out of memory: {error}" if str(error) else "out of memory", 1)
     except Exception as error:
-        from repro.schema import ConfigError, RunError
+        from repro.config.schema import ConfigError, RunError
 
         if isinstance(error, ConfigError):
-            _stop(str(error), 2)
+            return _say(str(error), 2)
         if isinstance(error, RunError):
-            _stop(str(error), 1)
+            return _say(str(error), 1)
         raise  # a defect of this suite: its traceback is wanted
 
 
-def _explain(error: OSError) -> str:
-    what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what}. Make room, or name another place with results=FOLDER; the same command then goes on."
-    return what
-
-
-def _stop(message: str, code: int) -> NoReturn:
+def _say(message: str, code: int) -> int:
     print(f"repro: {message}", file=sys.stderr)
-    raise SystemExit(code)
+    return code

@@ -1,28 +1,29 @@
-"""The algorithms in a training loop of one's own (`wrap`), and inside DistributedDataParallel (`State` and `hook`)."""
+"""Runs the algorithms in your own training loop (`wrap`), or inside DistributedDataParallel (`State` and `hook`)."""
 
-# DDP reads the annotations of a hook, so they are no texts in this file.
 import itertools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from repro import algorithms, config
-from repro.algorithms import Algorithm
-from repro.collective import Collective
-from repro.network import Traffic
-from repro.schema import Algo, ConfigError
-from repro.transport import GroupTransport
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.traffic import Traffic
+from repro.config import compose, groups
+from repro.config.schema import Algo, ConfigError
+from repro.ddp_hook import State, hook
+from repro.user_loop import connect, make
 
+__all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
-DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
+AVERAGED = (
+    "DistributedDataParallel averages the gradients, and distributed.wrap would once more: train the model that is "
+    "inside it without it, or register distributed.hook on it in place of wrap"
+)
 
 
 def wrap(
@@ -34,31 +35,43 @@ def wrap(
     group: dist.ProcessGroup | None = None,
     **options: Any,
 ) -> "Node":
-    """From now on `optimizer.step()` steps with the update of algorithm `name`, in place of this rank's gradient.
+    """Makes `optimizer.step()` apply the update of algorithm `name` in place of this rank's gradient.
 
     `name`, `density`, `seed` and `options` are those of `repro run algo=NAME density=... algo.OPTION=...`, with the
     same defaults. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and
     buffers become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
     accumulation work as before. What is clipped before the step is this rank's gradient.
 
-    The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call.
-    dgc and qadam have momentum of their own: the optimizer's must then be 0. Every rank takes every step: where a
-    GradScaler skips one for itself, the others wait for it. Raises ConfigError.
+    The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call: the
+    optimizer's state, and the model's where ranks hold different weights. Every rank takes every step: where a
+    GradScaler skips one for itself, the others wait for it.
+
+    Raises ConfigError, here or at the step, for what would train something else than was meant: an optimizer with
+    momentum where the algorithm has its own (dgc, qadam), a second wrap of the same optimizer, a state loaded before
+    this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is frozen or
+    unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch leaves them
+    out, and may get none later; one without a gradient in a later step counts as zeros.
     """
-    algo = config.algorithm(name, options, seed, density)
-    if hasattr(algorithms.of(algo), "wrap"):
-        raise ConfigError(f"algo={name}: DistributedDataParallel wraps the model itself; choose algo=dense, for one")
-    if isinstance(model, DistributedDataParallel):
+    if KEY in optimizer.state:
         raise ConfigError(
-            "DistributedDataParallel has averaged the gradients by then: give wrap the model inside it, "
-            "trained without it, or register distributed.hook on it"
+            "the optimizer's state was loaded before distributed.wrap, and its residuals would be lost: call wrap "
+            "first, then load the state of the model and of the optimizer"
         )
+    if KEY in optimizer.state_dict()["state"]:
+        raise ConfigError("the optimizer is wrapped already: call distributed.wrap once for each optimizer")
+    algo = compose.algorithm(name, options, seed, density)
+    if algorithms.of(algo).wraps:
+        raise ConfigError(f"algo={name}: DistributedDataParallel wraps the model itself; choose algo=dense, for one")
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise ConfigError(AVERAGED)
+    check_momentum(algo, optimizer)
     layers = trainable(model, optimizer)
     collective = connect(group, layers[0].device)
     start = Collective(collective.transport)  # counts apart from the steps
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         tensor.data.copy_(start.broadcast(tensor.data))
     node = Node(algo, density, layers, collective)
+    model.register_forward_pre_hook(refuse_ddp)
     optimizer.register_step_pre_hook(node.before_step)
     optimizer.register_step_post_hook(node.after_step)
     optimizer.register_state_dict_post_hook(node.save)
@@ -72,48 +85,66 @@ class Node:
     def __init__(self, algo: Algo, density: float | None, layers: Sequence[nn.Parameter], collective: Collective):
         self.algo, self.layers, self.collective = algo, layers, collective
         self.known = set(map(id, layers))
+        self.used: list[bool] = []  # of each layer: whether any rank had a gradient for it in the first step
         m, device = sum(layer.numel() for layer in layers), layers[0].device
         self.algorithm = make(algo, density, layers, device)
         self.gradient = torch.zeros(m, dtype=layers[0].dtype, device=device)
         self.gradients = split(self.gradient, layers)
-        if algorithms.mixes(self.algorithm):
+        if self.algorithm.mixes:
             self.weight = torch.empty_like(self.gradient)
             self.weights = split(self.weight, layers)
             self.flatten_weights()
-            if hasattr(self.algorithm, "begin"):
-                self.algorithm.begin(self.weight)
+            self.algorithm.begin(self.weight)
 
     @property
     def traffic(self) -> Traffic:
-        """What this rank sent and received in the last step: bytes_sent, messages, rounds."""
+        """Returns what this rank sent and received in the last step: bytes_sent, messages, rounds."""
         return self.collective.traffic
 
     @torch.no_grad()
     def before_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """The ranks' update takes the gradient's place. A parameter without a gradient counts as zeros."""
+        """Puts the ranks' update in the gradient's place. A parameter without gradient counts as zeros, unless no rank
+        had one in the first step: then it is left out."""
         if any(one is not None for one in (*arguments[1:], *named.values())):
             raise ConfigError("optimizer.step(closure): the gradient must be there before; call backward, then step()")
         if any(id(x) not in self.known and x.grad is not None for x in parameters(optimizer)):
             raise ConfigError("the optimizer has got further parameters to train since distributed.wrap; wrap it then")
+        if not all(layer.requires_grad for layer in self.layers):
+            raise ConfigError(
+                "a parameter was frozen since distributed.wrap, and the update would still move it: freeze it first, "
+                "then make an optimizer of the others and wrap that"
+            )
+        check_momentum(self.algo, optimizer)
+        self.used = self.used or self.with_gradients()
         self.collective.traffic = Traffic()
-        for layer, view in zip(self.layers, self.gradients, strict=True):
+        for layer, view, used in zip(self.layers, self.gradients, self.used, strict=True):
             if layer.grad is None:  # zero_grad() leaves none unless it is told otherwise
                 view.zero_()
+            elif not used:
+                raise ConfigError(
+                    f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
+                    "distributed.wrap, which leaves out what is unused: let every parameter have one in the first step"
+                )
             elif layer.grad is not view:
                 view.copy_(layer.grad)
-            layer.grad = view
+            layer.grad = view if used else None
         update = self.algorithm.step(self.gradient, self.collective)
         if update.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(update)
 
+    def with_gradients(self) -> list[bool]:
+        """Returns of each layer whether any rank has a gradient for it. Collective; not in the traffic of steps."""
+        flags = torch.tensor([float(layer.grad is not None) for layer in self.layers], device=self.gradient.device)
+        return Collective(self.collective.transport).all_reduce(flags).gt(0).tolist()
+
     @torch.no_grad()
     def after_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if algorithms.mixes(self.algorithm):
+        if self.algorithm.mixes:
             self.flatten_weights()
             self.algorithm.mix(self.weight, self.collective)
 
     def flatten_weights(self) -> None:
-        """Make each parameter a view into one vector, which it stays until `model.to(...)` or the like moves it."""
+        """Makes each parameter a view into one vector, which it stays until `model.to(...)` or the like moves it."""
         for layer, view in zip(self.layers, self.weights, strict=True):
             if layer.data_ptr() != view.data_ptr():
                 view.copy_(layer.data)
@@ -123,104 +154,43 @@ class Node:
         return {"algo": self.algo.name, "rank": self.collective.rank, "nodes": self.collective.size}
 
     def save(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        state[KEY] = {**self.place(), "state": self.algorithm.state_dict()}
+        # among the states of parameters, where an optimizer that is not wrapped keeps what it does not know
+        state["state"][KEY] = {**self.place(), "state": self.algorithm.state_dict()}
 
-    def load(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        if KEY not in state:
+    def load(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        saved = state["state"].get(KEY) or state.get(KEY)  # the latter in files from before
+        if saved is None:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
-        own = {name: state[KEY][name] for name in self.place()}
+        own = {name: saved[name] for name in self.place()}
         if own != self.place():
             was, now = (" ".join(f"{k}={v}" for k, v in place.items()) for place in (own, self.place()))
             raise ConfigError(f"this state of the optimizer is of {was}, here is {now}; each rank loads its own")
-        self.algorithm.load_state_dict(state[KEY]["state"])
+        self.algorithm.load_state_dict(saved["state"])
+        return {**state, "state": {name: kept for name, kept in state["state"].items() if name != KEY}}
 
 
-class State:
-    """For `hook`: one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
-
-    `density` may be changed between steps; `traffic` is that of the last step. The first two steps are dense, those
-    after `load_state_dict` too: DDP then forms its buckets anew.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        density: float | None = None,
-        seed: int = 0,
-        group: dist.ProcessGroup | None = None,
-        **options: Any,
-    ):
-        self.algo, self.density, self.group = config.algorithm(name, options, seed, density), density, group
-        sample = algorithms.load(self.algo, 8)
-        if algorithms.mixes(sample) or hasattr(sample, "wrap"):
-            what = "mixes weights" if algorithms.mixes(sample) else "is DDP itself"
-            raise ConfigError(f"algo={name} {what} and cannot be a hook of DDP's gradients; choose algo=dense, for one")
-        self.buckets: dict[int, Algorithm] = {}
-        self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
-        self.collective: Collective | None = None
-        self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
-        self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
-
-    @property
-    def traffic(self) -> Traffic:
-        return Traffic() if self.collective is None else self.collective.traffic
-
-    def start(self, bucket: dist.GradBucket) -> Future[Tensor]:
-        """Aggregate the bucket on a thread, while backward fills the next one; in one order on all ranks."""
-        gradient, layers = bucket.buffer(), bucket.parameters()
-        if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
-            self.collective = connect(self.group, gradient.device).aside()
-        if self.ended:
-            self.collective.traffic = Traffic()
-        dense, number = self.steps < DENSE_STEPS, bucket.index()
-        if not dense and number not in self.buckets:
-            self.buckets[number] = self.algorithm(number, layers, gradient.device)
-        algorithm = None if dense else self.buckets[number]
-        self.ended = bucket.is_last()
-        self.steps += self.ended
-
-        cuda = gradient.is_cuda
-        stream = torch.cuda.stream(torch.cuda.current_stream(gradient.device)) if cuda else nullcontext()
-        ready: Future[None] = Future(devices=[gradient.device] if cuda else [])
-        done = ready.then(lambda _: self.aggregate(gradient, algorithm))  # what it raises reaches backward()
-
-        def begin() -> None:
-            with stream:
-                ready.set_result(None)
-
-        self.thread.submit(begin)
-        return done
-
-    def algorithm(self, number: int, layers: Sequence[Tensor], device: torch.device) -> Algorithm:
-        made = make(self.algo, self.density, layers, device)
-        if number in self.saved:
-            made.load_state_dict(self.saved.pop(number))
-        return made
-
-    @torch.no_grad()
-    def aggregate(self, gradient: Tensor, algorithm: Algorithm | None) -> Tensor:
-        assert self.collective is not None
-        if algorithm is None:
-            return self.collective.all_reduce(gradient).div_(self.collective.size)
-        if self.density is not None and self.algo.sparse:
-            algorithm.density = self.density
-        return algorithm.step(gradient, self.collective)
-
-    def state_dict(self) -> dict[int, Any]:
-        """Of this rank: each saves its own."""
-        return self.saved | {number: algorithm.state_dict() for number, algorithm in self.buckets.items()}
-
-    def load_state_dict(self, state: dict[int, Any]) -> None:
-        self.saved, self.buckets, self.steps = dict(state), {}, 0
+def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
+    """Raises ConfigError where the algorithm has momentum of its own and the optimizer would add to it."""
+    if not groups.has_momentum(algo.name):
+        return
+    for group in optimizer.param_groups:
+        if group.get("momentum") or group.get("betas", (0.0,))[0]:
+            raise ConfigError(
+                f"algo={algo.name} has momentum of its own, and the optimizer's on top of it trains to nothing: "
+                "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
+            )
 
 
-def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:
-    """For `DistributedDataParallel.register_comm_hook`: the average update for a bucket of gradients."""
-    return state.start(bucket)
+def refuse_ddp(model: nn.Module, arguments: Any) -> None:
+    """Raises ConfigError before a forward pass of a wrapped model inside DDP, which would average too."""
+    # PyTorch keeps one for the whole process, and threads that leave in another order leave one behind: ask whose it is
+    active = DistributedDataParallel._get_active_ddp_module()
+    if torch.is_grad_enabled() and active is not None and any(module is model for module in active.modules()):
+        raise ConfigError(AVERAGED)
 
 
 def trainable(model: nn.Module, optimizer: Optimizer) -> list[nn.Parameter]:
-    """What of `model` the optimizer trains, in the model's order: all of one dtype and on one device."""
+    """Returns what of `model` the optimizer trains, in the model's order: all of one dtype and on one device."""
     held = {id(x) for x in parameters(optimizer) if x.requires_grad}
     layers = [layer for layer in model.parameters() if id(layer) in held]
     if not layers or len(layers) < len(held):
@@ -236,31 +206,6 @@ def parameters(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: torch.device) -> Algorithm:
-    made = algorithms.load(algo, sum(x.numel() for x in layers), device, [x.shape for x in layers])
-    if density is not None and algo.sparse:
-        made.density = density
-    return made
-
-
 def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """`flat` as views of the shapes of `like`, one after the other."""
+    """Splits `flat` into views of the shapes of `like`, one after the other."""
     return [part.view(x.shape) for part, x in zip(flat.split([x.numel() for x in like]), like, strict=True)]
-
-
-def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective:
-    """A Collective over the ranks of `group`, for tensors on `device`."""
-    if not dist.is_initialized():
-        raise ConfigError(
-            "there is no process group: call torch.distributed.init_process_group first, and start the script with "
-            "torchrun --nproc-per-node=2 SCRIPT"
-        )
-    whole = cast(dist.ProcessGroup, group or dist.group.WORLD)
-    backend, ranks = dist.get_backend_config(whole), dist.get_process_group_ranks(whole)
-    wire = device if f"{device.type}:nccl" in backend else torch.device("cpu")
-
-    def again(number: int) -> GroupTransport:
-        more = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
-        return GroupTransport(cast(dist.ProcessGroup, more), wire)
-
-    return Collective(GroupTransport(whole, wire, again))

@@ -1,4 +1,4 @@
-"""Rows to text: CSV (the plotted numbers), Markdown and LaTeX booktabs."""
+"""Writes rows as text files: CSV (the plotted numbers), Markdown and LaTeX booktabs."""
 
 import csv
 import io
@@ -22,13 +22,20 @@ _LATEX = str.maketrans(
         "±": r"$\pm$",
         "≥": r"$\ge$",
         "≤": r"$\le$",
+        "µ": r"$\mu$",
+        "–": "--",
+        "\u00a0": "~",
     }
 )
 
 
+def to_latex_text(text: str) -> str:
+    """Escapes what is special in LaTeX; the result is ASCII for all that figures and tables say."""
+    return text.translate(_LATEX)
+
+
 def number(value: Any, digits: int) -> str:
-    """One cell: `digits` significant digits for floats, thousands separated only where a person reads it;
-    "" for None."""
+    """Writes one cell with `digits` significant digits for floats, without thousands separators; "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -39,8 +46,10 @@ def number(value: Any, digits: int) -> str:
 
 
 def for_people(value: Any, column: str = "") -> str:
-    """Four significant digits without an exponent where that is short, two decimals in a column of percentages; an
-    absent value is a dash."""
+    """Writes one cell for readers: four significant digits, without an exponent where that is short.
+
+    A column of percentages has two decimals; an absent value is a dash.
+    """
     if value is None or value == "":
         return "–"
     if isinstance(value, float) and column.endswith("(%)"):
@@ -54,10 +63,6 @@ def for_people(value: Any, column: str = "") -> str:
     return number(value, 4)
 
 
-def milliseconds(seconds: float) -> str:
-    return f"{for_people(1e3 * seconds)} ms"
-
-
 def readable(row: Row) -> dict[str, str]:
     return {column: for_people(cell, column) for column, cell in row.items()}
 
@@ -67,7 +72,7 @@ def _magnitude(value: float) -> int:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Six significant digits: enough to redraw, few enough to be the same on every machine."""
+    """Writes six significant digits: enough to redraw, few enough to be the same on every machine."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if rows:
@@ -84,11 +89,11 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def to_latex(rows: Sequence[Row]) -> str:
-    """A booktabs tabular, to be \\input; the preamble needs \\usepackage{booktabs}."""
+    """Writes a booktabs tabular to \\input; the preamble needs \\usepackage{booktabs}."""
     if not rows:
         return ""
     lines = [list(rows[0])] + [list(readable(row).values()) for row in rows]
-    head, *body = [" & ".join(cell.translate(_LATEX).replace("–", "--") for cell in line) + r" \\" for line in lines]
+    head, *body = [" & ".join(to_latex_text(cell) for cell in line) + r" \\" for line in lines]
     align = "".join("r" if all(_is_number(row[column]) for row in rows) else "l" for column in rows[0])
     return "\n".join(
         [

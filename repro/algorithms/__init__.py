@@ -1,96 +1,125 @@
-"""One file per algorithm, found by its name: `algo=NAME` is `repro/algorithms/NAME.py` and its class `Algorithm`."""
+"""Loads algorithms by name: `algo=NAME` is the class `Algorithm` in `repro/algorithms/NAME.py`."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from repro.collective import Collective
-from repro.schema import Algo, ConfigError
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.wire import Wire
+from repro.config.schema import Algo, ConfigError
 
 
-class Algorithm(Protocol):
-    """How P ranks turn their gradients into one update.
+class Algorithm:
+    """Defines how P ranks turn their gradients into one update: the whole interface of an algorithm, with defaults.
 
-    Constructed as `Algorithm(parameters, device, selector=..., **options)`: `selector` if it is sparse, and the options
-    of its YAML file. Residuals live on `device`. A ValueError for an option's value is shown to the user.
+    Each file's class is called as `Algorithm(parameters, device, **options)` with the options of its YAML, and with
+    `selector` if it is sparse. Residuals live on `device`. A ValueError for an option's value is shown to the user.
     """
 
-    density: float  # the fraction of the m parameters to send; the trainer sets it before every step
+    density = 1.0  # the fraction of the m parameters to send; the trainer sets it before every step
+    period = 1  # steps until its messages repeat; an option of this name sets it
+    delay = 0  # steps that background messages may take before a step waits for them; an option of this name sets it
+    mixes = False  # whether its ranks hold different weights, which `mix` changes
+    wraps = False  # whether its messages are sent inside backward, by the module that `wrap` returns
+    takes_shapes = False  # whether the constructor also takes `shapes` of the model's layers, in the vector's order
+    scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
+    messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values
+    memory: ErrorFeedback | None = None  # the residual, if it selects with error feedback
+    sends_pairs = False  # whether it sends sparse pairs, so that the constructor also takes `wire`, their format
+    wire: Wire | None = None  # what packs its messages, if it sends pairs
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
+        pass
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        """The average update [m] for this rank's `gradient` [m]: the same bits on every rank.
+        """Returns the average update [m] from this rank's `gradient` [m]; all ranks get the same bits, unless it mixes.
 
-        The gradient's storage may be reused for the update.
+        The update may reuse the gradient's storage.
         """
-        ...
+        raise NotImplementedError
 
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class Mixing(Algorithm, Protocol):
-    """An algorithm that mixes weights too: its ranks hold different ones.
-
-    Its `step` gives each rank an update of its own, as a rule the rank's gradient. That it has `mix` is what tells
-    the trainer not to compare the ranks' parameters, to save each rank's own, and to evaluate their average. Where
-    it has `begin`, that is called before the first step with the parameters that all ranks begin with.
-    """
+    def begin(self, parameters: Tensor) -> None:
+        """Is called before the first step with the `parameters` [m] from which all ranks start."""
 
     def mix(self, parameters: Tensor, collective: Collective) -> None:
-        """Called after every SGD step: change this rank's `parameters` [m] in place."""
-        ...
+        """Is called after every SGD step and may change this rank's `parameters` [m] in place."""
+
+    def wrap(self, model: nn.Module, collective: Collective) -> nn.Module:
+        """Returns the module to train in place of `model`; called once, before the first step."""
+        return model
+
+    def skip_warmup(self) -> None:
+        """Skips to the phase in which most steps of a run are, for callers that record or time one step."""
+
+    @property
+    def selected(self) -> int | None:
+        """Returns the size of this rank's last selection, which is not always k; None if it selects nothing."""
+        return None if self.memory is None else self.memory.selected
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.memory is None else self.memory.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.memory is not None:
+            self.memory.load_state_dict(state)
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, *args: Any, **options: Any) -> Cost:
+        """Returns what one step of `size` ranks sends; `formula` in the algorithm's YAML says the same in words."""
+        raise NotImplementedError
+
+    @staticmethod
+    def own_bucket_mb(**options: Any) -> float | None:
+        """Returns the size of the buckets in which the module that `wrap` returns sends gradients."""
+        return None
 
 
-def mixes(algorithm: Algorithm) -> TypeGuard[Mixing]:
-    return hasattr(algorithm, "mix")
+def of(algo: Algo) -> type[Algorithm]:
+    """Returns the class that `algo` names; it answers what does not depend on options, without an instance."""
+    kind: type[Algorithm] = importlib.import_module(f"repro.algorithms.{algo.module}").Algorithm
+    return kind
 
 
-def period(algorithm: Algorithm) -> int:
-    """Steps until its messages repeat: its attribute `period`, 1 if it has none. Per step means over that many."""
-    return getattr(algorithm, "period", 1)
+def period(algo: Algo) -> int:
+    """Returns `Algorithm.period` of the algorithm that `algo` names, with its options."""
+    return int(algo.options.get("period", of(algo).period))
 
 
-def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:
-    """All that an algorithm does in one step, without a model, for those who record or time it."""
-    update = algorithm.step(gradient, collective)
-    if mixes(algorithm):
-        algorithm.mix(update, collective)
+def delay(algo: Algo) -> int:
+    """Returns `Algorithm.delay` of the algorithm that `algo` names, with its options."""
+    return int(algo.options.get("delay", of(algo).delay))
 
 
-def skip_warmup(algorithm: Algorithm) -> None:
-    """To the phase that most steps of a run are in, for those who record or time one: its `skip_warmup`, if any."""
-    getattr(algorithm, "skip_warmup", lambda: None)()
-
-
-def messages_depend_on_values(algorithm: Algorithm) -> bool:
-    """Its attribute of that name: their sizes, or how many there are."""
-    return getattr(algorithm, "messages_depend_on_values", False)
-
-
-def of(algo: Algo) -> Any:
-    """The class that `algo` names."""
-    return importlib.import_module(f"repro.algorithms.{algo.module}").Algorithm
+def cost(algo: Algo, size: int, parameters: int, k: int, **more: Any) -> Cost:
+    """Returns `Algorithm.cost` of the algorithm that `algo` names, with its options and its wire format."""
+    wire = {"wire": algo.wire} if of(algo).sends_pairs else {}
+    return of(algo).cost(size, parameters, k, **wire, **algo.options, **more)
 
 
 def load(
     algo: Algo, parameters: int, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] | None = None
 ) -> Algorithm:
-    """The algorithm that `algo` names, for a model of `parameters` entries. Raises ConfigError.
-
-    `shapes` of the model's layers, in the vector's order, go to an algorithm that asks for them.
-    """
-    make = of(algo)
+    """Makes the algorithm that `algo` names, for `parameters` entries in layers of `shapes`. Raises ConfigError."""
+    make: Any = of(algo)
     given: dict[str, Any] = {"selector": algo.selector} if algo.sparse else {}
-    if "shapes" in inspect.signature(make).parameters:
+    if make.sends_pairs:
+        given["wire"] = algo.wire
+    if make.takes_shapes:
         given["shapes"] = shapes
     try:
-        return make(parameters, device, **given, **algo.options)
+        algorithm: Algorithm = make(parameters, device, **given, **algo.options)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"algo={algo.name}: {error}") from error
+    return algorithm
+
+
+def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:
+    """Runs one whole step of an algorithm without a model, for callers that record or time it."""
+    algorithm.mix(algorithm.step(gradient, collective), collective)

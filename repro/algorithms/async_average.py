@@ -1,8 +1,8 @@
 """Model averaging in the background (BAGUA's async algorithm, arXiv:2107.01499, section 4), made repeatable.
 
-BAGUA averages whenever its thread comes round, so that no two runs are alike. Here a snapshot of the weights is taken
-`delay` steps before every `period`-th, averaged by a thread of its own while training goes on, and the correction,
-average - snapshot, is added after every `period`-th step, whether the network was quick or slow.
+BAGUA averages whenever its thread is ready, so no two runs are alike. Here a snapshot of the weights is taken `delay`
+steps before every `period`-th step, a separate thread averages it while training continues, and the correction,
+average - snapshot, is added after every `period`-th step, whether the network was fast or slow.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce
 
 
-def cost(size: int, parameters: int, k: int, period: int = 4, delay: int = 2) -> Cost:
-    """8 (P-1)/P m bytes in 2 (P-1) rounds, every `period` steps."""
-    return all_reduce(size, parameters)
+class Algorithm(algorithms.Algorithm):
+    """Averages weights in the background; each rank keeps its own momentum, which is not averaged."""
 
-
-class Algorithm:
-    """Momentum stays each rank's own and is not averaged."""
-
-    density = 1.0
+    mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", period: int = 4, delay: int = 2):
         if not 1 <= delay < period:
@@ -51,7 +47,7 @@ class Algorithm:
             collective.join(collective.aside(), time.perf_counter() - began)
 
     def state_dict(self) -> dict[str, Any]:
-        """Waits for the average that is under way, if one is."""
+        """Waits for an average that is in progress, then returns the state."""
         correction = None if self.correction is None else self.correction.result()
         return {"steps": self.steps, "correction": correction}
 
@@ -60,6 +56,10 @@ class Algorithm:
         if state["correction"] is not None:
             self.correction = Future()
             self.correction.set_result(state["correction"])
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, period: int = 4, delay: int = 2) -> Cost:
+        return all_reduce(size, parameters)
 
 
 def _correction(snapshot: Tensor, aside: Collective) -> Tensor:

@@ -1,6 +1,5 @@
 """PyTorch's DistributedDataParallel itself (Li et al., VLDB 2020), the baseline that everyone has."""
 
-import threading
 import warnings
 from typing import Any, cast
 
@@ -10,12 +9,13 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from repro.buckets import spans
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce
-from repro.network import ring
-from repro.schema import ConfigError
-from repro.transport import GroupTransport
+from repro import algorithms
+from repro.comm.bucket_spans import spans
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.sockets import SocketTransport
+from repro.comm.traffic import ring
+from repro.comm.transport import GroupTransport
 
 # "forward_sync_buffers", its successor, would copy BatchNorm's statistics once.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
@@ -23,19 +23,15 @@ warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
 ONE_BUCKET_MB = 1 << 20  # more than any model has
 
 
-def cost(size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1) -> Cost:
-    """8 (P-1)/P m bytes, half of that with hook=fp16, in 2 (P-1) rounds for each bucket; here of one bucket."""
-    return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
+class Algorithm(algorithms.Algorithm):
+    """Sums while backward runs, with messages that do not pass our Collective.
 
-
-class Algorithm:
-    """DDP sums inside backward, beside it, and its messages do not pass our Collective.
-
-    They are counted by formula: a ring all-reduce of each bucket, of half the bytes with `hook=fp16`; with
+    They are counted by formula: a ring all-reduce of each bucket, with `hook=fp16` of half the bytes, with
     `hook=powersgd` of the factors (`factors`). Without a model to wrap, this is one all-reduce.
+    PowerSGD's residual lives in PyTorch's hook, so a resumed run starts with an empty one.
     """
 
-    density = 1.0
+    wraps = True
 
     def __init__(
         self,
@@ -45,14 +41,13 @@ class Algorithm:
         hook: str = "none",
         rank: int = 1,
     ):
-        # PowerSGD's hook goes on in callbacks, whose order among buckets may differ from rank to rank: one bucket.
-        self.bucket_mb = ONE_BUCKET_MB if hook == "powersgd" else bucket_mb
+        self.bucket_mb = self.own_bucket_mb(bucket_mb, hook)
         self.hook, self.rank = hook, rank
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
 
     def wrap(self, model: nn.Module, collective: Collective) -> DistributedDataParallel:
-        """`model`, whose backward then leaves the mean gradient of all ranks."""
+        """Wraps `model` in DDP, whose backward leaves the mean gradient of all ranks."""
         group = process_group(collective)
         shapes = [layer.shape for layer in model.parameters()]
         wrapped = DistributedDataParallel(
@@ -62,9 +57,6 @@ class Algorithm:
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
         elif self.hook == "powersgd":
-            if threading.current_thread() is not threading.main_thread() and collective.size > 1:
-                # It seeds the process's one generator, and waits for the other ranks within its callbacks.
-                raise ConfigError("algo.hook=powersgd cannot have ranks as threads; type cluster=processes")
             state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=self.rank, start_powerSGD_iter=2)
             wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
             self.messages = factors(shapes, self.rank)
@@ -79,18 +71,20 @@ class Algorithm:
                 collective.traffic.add(ring(collective.rank, collective.size, elements, self.itemsize))
         return gradient
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: PowerSGD's memory lives in PyTorch's hook, and a run that goes on begins with an empty one."""
-        return {}
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1) -> Cost:
+        return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+    @staticmethod
+    def own_bucket_mb(bucket_mb: float = 25.0, hook: str = "none", **others: Any) -> float:
+        # PowerSGD's hook continues in callbacks, whose order among buckets may differ between ranks: hence one bucket.
+        return ONE_BUCKET_MB if hook == "powersgd" else bucket_mb
 
 
 def factors(shapes: list[torch.Size], rank: int) -> list[int]:
-    """Elements that PowerSGD's hook sums (Vogels et al., NeurIPS 2019): what it leaves whole, all P, all Q.
+    """Counts the elements that PowerSGD's hook sums (Vogels et al., NeurIPS 2019): uncompressed, all P, all Q.
 
-    Of a layer [n, ...] with n x c entries: rank (n + c) where that is less than half, as the hook has it.
+    A layer [n, ...] with n x c entries takes rank (n + c) elements if that is less than half, as in the hook.
     """
     whole, left, right = 0, 0, 0
     for shape in shapes:
@@ -105,8 +99,10 @@ def factors(shapes: list[torch.Size], rank: int) -> list[int]:
 
 
 def process_group(collective: Collective) -> dist.ProcessGroup:
-    """The ranks' group as DDP takes it: ours are bare backends, one for each rank, which may be a thread."""
+    """Returns the group in the form DDP takes: ours are bare backends, one per rank, and a rank may be a thread."""
     transport = collective.transport
+    if isinstance(transport, SocketTransport):
+        transport = transport.group_transport()
     if not isinstance(transport, GroupTransport):
         raise ValueError("DistributedDataParallel needs a torch.distributed process group")
     if isinstance(transport.group, dist.ProcessGroup):

@@ -1,7 +1,7 @@
-"""D-PSGD (Lian et al., NeurIPS 2017): no sum over all, each rank averages its weights with its peers of the step.
+"""D-PSGD (Lian et al., NeurIPS 2017): each rank averages its weights with its peers of the step, not with all.
 
-Its Alg. 1 mixes the weights before the gradient is subtracted, here it is after: the order in which every algorithm
-that mixes is called. BAGUA's D_FP_S (arXiv:2107.01499, section 3).
+Its Alg. 1 mixes the weights before it subtracts the gradient; here mixing comes after, as for every algorithm that
+mixes. It is BAGUA's D_FP_S (arXiv:2107.01499, section 3).
 """
 
 from __future__ import annotations
@@ -11,21 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_gather
-from repro.primitives import Topology, mix_with_peers
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_gather
+from repro.comm.primitives import Topology, mix_with_peers
 
 
-def cost(size: int, parameters: int, k: int, topology: Topology = "ring") -> Cost:
-    """8 m bytes in 2 rounds on a ring of P > 2, half of that with pairs; with all 4 (P-1) m in log2 P rounds."""
-    if topology == "all":
-        return all_gather(size, 4 * parameters)
-    neighbours = min(size - 1, 2 if topology == "ring" else 1)
-    return Cost(4 * parameters * neighbours, neighbours)
-
-
-class Algorithm:
-    density = 1.0
+class Algorithm(algorithms.Algorithm):
+    mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", topology: Topology = "ring"):
         self.topology, self.steps = topology, 0
@@ -42,3 +35,10 @@ class Algorithm:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, topology: Topology = "ring") -> Cost:
+        if topology == "all":
+            return all_gather(size, 4 * parameters)
+        neighbours = min(size - 1, 2 if topology == "ring" else 1)
+        return Cost(4 * parameters * neighbours, neighbours)

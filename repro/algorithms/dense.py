@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce
 
 
-def cost(size: int, parameters: int, k: int) -> Cost:
-    """8 m (P-1)/P bytes in 2 (P-1) rounds."""
-    return all_reduce(size, parameters)
-
-
-class Algorithm:
-    density = 1.0
-
-    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
-        pass
-
+class Algorithm(algorithms.Algorithm):
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         return collective.all_reduce(gradient).div_(collective.size)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+    @staticmethod
+    def cost(size: int, parameters: int, k: int) -> Cost:
+        return all_reduce(size, parameters)

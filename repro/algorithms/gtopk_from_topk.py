@@ -1,41 +1,40 @@
-"""k chosen from the gathered k x P entries: the paper's first experiment, as most are not needed."""
+"""gTop-k by all-gather: selects k of the gathered k x P entries (the paper's first experiment: most are not needed)."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import PAIR_BYTES, Cost, all_gather
-from repro.feedback import ErrorFeedback
-from repro.schedule import entries
-from repro.sparse import Sparse, add_packed, outside, pack, select, to_dense
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_gather, message_bytes
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.sparse import outside, select
+from repro.compression.wire import Wire
+from repro.density import entries
 
 
-def cost(size: int, parameters: int, k: int) -> Cost:
-    """8 k (P-1) bytes in log2 P rounds."""
-    return all_gather(size, PAIR_BYTES * k)
-
-
-class Algorithm:
+class Algorithm(algorithms.Algorithm):
     density = 0.001
+    sends_pairs = True
+    memory: ErrorFeedback
+    wire: Wire
 
-    def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+    def __init__(
+        self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", wire: str = "pairs"
+    ):
         self.memory = ErrorFeedback(parameters, device, selector)
+        self.wire = Wire(wire, self.memory)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
         local = self.memory.accumulate_and_select(gradient, k)
-        gathered = collective.all_gather(pack(local, k))
-        summed = add_packed(gathered, local.value.dtype, gradient.zero_())
-        total = select(summed, k)
-        self.memory.put_back(outside(local, total))  # whole, so nothing is lost
-        return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)
+        gathered = collective.all_gather(self.wire.pack(local, k)[0])
+        total = select(self.wire.sum(gathered, k, gradient), k)
+        self.memory.put_back(outside(local, total))  # entries return whole, so nothing is lost
+        self.wire.settle(total)
+        return self.memory.average(total, collective.size, out=gradient)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.memory.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memory.load_state_dict(state)
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:
+        return all_gather(size, message_bytes(wire, k, parameters))

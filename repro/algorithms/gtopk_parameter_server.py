@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from repro import algorithms
 from repro.algorithms.parameter_server import through_server
-from repro.collective import Collective
-from repro.costs import PAIR_BYTES, Cost
-from repro.feedback import ErrorFeedback
-from repro.schedule import entries
-from repro.sparse import Sparse, add_sum, outside, pack, select, to_dense, unpack
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, message_bytes
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.sparse import add_sum, outside, select
+from repro.compression.wire import Wire
+from repro.density import entries
 
 
-def cost(size: int, parameters: int, k: int) -> Cost:
-    """The server: 8 k (P-1) bytes in 2 (P-1) rounds."""
-    return Cost(PAIR_BYTES * k * (size - 1), 2 * (size - 1))
-
-
-class Algorithm:
+class Algorithm(algorithms.Algorithm):
     density = 0.001
+    sends_pairs = True
+    memory: ErrorFeedback
+    wire: Wire
 
-    def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+    def __init__(
+        self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", wire: str = "pairs"
+    ):
         self.memory = ErrorFeedback(parameters, device, selector)
+        self.wire = Wire(wire, self.memory)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
         local = self.memory.accumulate_and_select(gradient, k)
 
         def largest(pushed: list[Tensor]) -> Tensor:
-            parts = [unpack(wire, local.value.dtype) for wire in pushed]
-            return pack(select(add_sum(parts, torch.zeros_like(self.memory.residual)), k), k)
+            parts = [self.wire.unpack(message, k) for message in pushed]
+            return self.wire.pack(select(add_sum(parts, torch.zeros_like(self.memory.residual)), k), k)[0]
 
-        total = unpack(through_server(pack(local, k), largest, collective), local.value.dtype)
-        self.memory.put_back(outside(local, total))  # whole, so nothing is lost
-        return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)
+        answer = through_server(self.wire.pack(local, k)[0], largest, collective)
+        total = self.wire.unpack(answer, k)
+        self.memory.put_back(outside(local, total))  # entries return whole, so nothing is lost
+        self.wire.settle(total)
+        return self.memory.average(total, collective.size, out=gradient)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.memory.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memory.load_state_dict(state)
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:
+        return Cost(message_bytes(wire, k, parameters) * (size - 1), 2 * (size - 1))

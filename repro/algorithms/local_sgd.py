@@ -1,4 +1,4 @@
-"""Local SGD (Stich, ICLR 2019): every rank steps on its own; every H steps all continue from their average."""
+"""Local SGD (Stich, ICLR 2019): ranks take steps without messages; every H steps all continue from their average."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce
 
 
-def cost(size: int, parameters: int, k: int, period: int = 8) -> Cost:
-    """8 (P-1)/P m bytes in 2 (P-1) rounds, every H steps."""
-    return all_reduce(size, parameters)
+class Algorithm(algorithms.Algorithm):
+    """Averages weights every `period` (H) steps; each rank keeps its own momentum, which is not averaged."""
 
-
-class Algorithm:
-    """`period` is H. Momentum stays each rank's own and is not averaged."""
-
-    density = 1.0
+    mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", period: int = 8):
         if period < 1:
@@ -39,3 +35,7 @@ class Algorithm:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, period: int = 8) -> Cost:
+        return all_reduce(size, parameters)

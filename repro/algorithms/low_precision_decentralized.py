@@ -1,6 +1,6 @@
 """DCD-PSGD (Tang et al., NeurIPS 2018, Alg. 1): neighbours on a ring exchange the quantised change of their weights.
 
-As BAGUA has it (D_LP_S with 8-bit min-max quantisation, arXiv:2107.01499, section 4).
+This is BAGUA's version (D_LP_S with 8-bit min-max quantisation, arXiv:2107.01499, section 4).
 """
 
 from __future__ import annotations
@@ -10,25 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost
-from repro.primitives import exchange_with_peers
-from repro.quantize import MinMax
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost
+from repro.comm.primitives import exchange_with_peers
+from repro.compression.codecs import MinMax
 
 
-def cost(size: int, parameters: int, k: int, bucket: int = 512) -> Cost:
-    """2 m bytes, and 16 for each `bucket` entries, in 2 rounds for P > 2."""
-    neighbours = min(size - 1, 2)
-    return Cost(neighbours * MinMax(bucket).nbytes(parameters), neighbours)
+class Algorithm(algorithms.Algorithm):
+    """Keeps each rank's weights equal to the sum of what it has sent, so that its neighbours know them to the bit.
 
-
-class Algorithm:
-    """A rank's weights are always a sum of what it has sent, so that its neighbours know them to the bit.
-
-    `known` [3, m]: its own weights after the last step, then those of its two neighbours.
+    `known` [3, m] holds its own weights after the last step, then those of its two neighbours.
     """
 
-    density = 1.0
+    mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", bucket: int = 512):
         if bucket < 1:
@@ -45,15 +40,21 @@ class Algorithm:
     def mix(self, parameters: Tensor, collective: Collective) -> None:
         if collective.size == 1:
             return
-        own = self.known[: min(collective.size, 3)]  # two ranks have one neighbour each
-        change = parameters - own[0] + (own.mean(0) - own[0])  # its SGD step, and its way to the neighbours' mean
+        weights = self.known[: min(collective.size, 3)]  # two ranks have one neighbour each
+        # this rank's SGD step, plus the difference from its weights to the mean with its neighbours'
+        change = parameters - weights[0] + (weights.mean(0) - weights[0])
         wire = self.codec.encode(change[None])[0]
         wires = torch.stack([wire, *exchange_with_peers(wire, collective, "ring", 0, 0)])
-        own += self.codec.decode(wires, change.numel())
-        parameters.copy_(own[0])
+        weights += self.codec.decode(wires, change.numel())
+        parameters.copy_(weights[0])
 
     def state_dict(self) -> dict[str, Any]:
         return {"known": self.known}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.known.copy_(state["known"])
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, bucket: int = 512) -> Cost:
+        neighbours = min(size - 1, 2)
+        return Cost(neighbours * MinMax(bucket).nbytes(parameters), neighbours)

@@ -1,4 +1,4 @@
-"""Ok-Topk (Li & Hoefler, PPoPP 2022, Alg. 1): balanced owners sum what exceeds thresholds that seldom change."""
+"""Ok-Topk (Li & Hoefler, PPoPP 2022, Alg. 1): balanced owners sum entries above thresholds that seldom change."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost
-from repro.feedback import ErrorFeedback
-from repro.owners import bound, gather, largest, ranges, sum_at_owners, top
-from repro.schedule import entries
-from repro.selectors import above, at_most, named
-from repro.sparse import Sparse, outside, to_dense
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost
+from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners, top
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.selectors import above, at_most, named
+from repro.compression.sparse import Sparse, outside
+from repro.compression.wire import Wire
+from repro.density import entries
 
 
-def cost(size: int, parameters: int, k: int, threshold_every: int = 32, space_every: int = 64) -> Cost:
-    """At most 24 k bytes (6 k words) where the thresholds let k entries through."""
-    return bound(size, k)
+class Algorithm(algorithms.Algorithm):
+    """Sets the send and keep thresholds every `threshold_every` steps, each so that exactly k entries pass.
 
-
-class Algorithm:
-    """Every `threshold_every` steps the thresholds of what is sent and what is kept are set to let exactly k through;
-    every `space_every` steps the owners' ranges become the mean of those that would suit each rank.
+    Every `space_every` steps the owners' ranges become the mean of the ranges that suit each rank.
 
     Two differences from the paper: a rank never sends more than k entries, however stale its threshold is; and the
     global threshold comes from histograms, where the paper gathers all sums.
     """
 
     density = 0.001
+    sends_pairs = True
+    memory: ErrorFeedback
+    wire: Wire
     messages_depend_on_values = True
 
     def __init__(
@@ -37,12 +38,14 @@ class Algorithm:
         parameters: int,
         device: torch.device | str = "cpu",
         selector: str = "exact",
+        wire: str = "pairs",
         threshold_every: int = 32,
         space_every: int = 64,
     ):
         if min(threshold_every, space_every) < 1:
             raise ValueError("threshold_every and space_every count steps: at least 1")
         self.memory = ErrorFeedback(parameters, device, selector)
+        self.wire = Wire(wire, self.memory)
         self.memory.select, self.select_anew = self.select, named(selector)
         self.threshold_every, self.space_every = threshold_every, space_every
         self.local_threshold = self.threshold = 0.0
@@ -54,18 +57,19 @@ class Algorithm:
         k = entries(self.density, m)
         local = self.memory.accumulate_and_select(gradient, k)
         if self.steps % self.space_every == 0:
-            own = ranges(local.index, collective.size, m)
-            self.boundaries = collective.all_reduce(own) // collective.size
-        mine = sum_at_owners(local, self.boundaries, collective)
+            suits_this_rank = ranges(local.index, collective.size, m)
+            self.boundaries = collective.all_reduce(suits_this_rank) // collective.size
+        mine = sum_at_owners(local, self.boundaries, self.wire, collective)
         if self.steps % self.threshold_every == 0:
-            total = top(gather(largest(mine, k, collective), collective), k)
+            total = top(gather(largest(mine, k, collective), self.boundaries, self.wire, collective), k)
             self.threshold = float(total.value.abs().min()) if total.value.numel() else 0.0
         else:
             kept = mine.value.abs() >= self.threshold
-            total = gather(Sparse(mine.index[kept], mine.value[kept]), collective)
+            total = gather(Sparse(mine.index[kept], mine.value[kept]), self.boundaries, self.wire, collective)
         self.steps += 1
         self.memory.put_back(outside(local, total))
-        return to_dense(Sparse(total.index, total.value / collective.size), out=gradient)
+        self.wire.settle(total)
+        return self.memory.average(total, collective.size, out=gradient)
 
     def select(self, x: Tensor, k: int) -> Sparse:
         if self.steps % self.threshold_every:
@@ -75,10 +79,14 @@ class Algorithm:
         return chosen
 
     def state_dict(self) -> dict[str, Any]:
-        own = ("local_threshold", "threshold", "boundaries", "steps")
-        return {**self.memory.state_dict(), **{name: getattr(self, name) for name in own}}
+        thresholds = {"local_threshold": self.local_threshold, "threshold": self.threshold}
+        return {**self.memory.state_dict(), **thresholds, "boundaries": self.boundaries, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state)
         self.local_threshold, self.threshold = state["local_threshold"], state["threshold"]
         self.boundaries, self.steps = state["boundaries"].clone(), state["steps"]
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, wire: str = "pairs", **every: int) -> Cost:
+        return bound(size, parameters, k, wire)

@@ -1,40 +1,28 @@
-"""Dense S-SGD through one server, rank 0 (Li et al., OSDI 2014): it hears all, sums, and answers each in turn."""
+"""Dense S-SGD through one server, rank 0 (Li et al., OSDI 2014): it receives from all, sums, and answers in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost
 
 
-def cost(size: int, parameters: int, k: int) -> Cost:
-    """The server: 4 m (P-1) bytes in 2 (P-1) rounds."""
-    return Cost(4 * parameters * (size - 1), 2 * (size - 1))
-
-
-class Algorithm:
-    density = 1.0
-
-    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
-        pass
-
+class Algorithm(algorithms.Algorithm):
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         return gradient.copy_(through_server(gradient, total, collective)).div_(collective.size)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
+    @staticmethod
+    def cost(size: int, parameters: int, k: int) -> Cost:
+        return Cost(4 * parameters * (size - 1), 2 * (size - 1))
 
 
 def through_server(x: Tensor, combine: Callable[[list[Tensor]], Tensor], collective: Collective) -> Tensor:
-    """`combine` of all ranks' x, in rank order, computed on rank 0 and sent to each of the others in turn."""
+    """Applies `combine` to all ranks' x, in rank order, on rank 0 and sends the result to the others in turn."""
     others = range(1, collective.size)
     if collective.rank:
         collective.send(x, 0)

@@ -1,4 +1,4 @@
-"""PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1 and 2): each layer as a matrix of low rank, with error feedback."""
+"""PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1, 2): approximates layers by low-rank matrices, with error feedback."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce, together
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.rng import derive
 
 
 class Layer(NamedTuple):
-    """Entries `start` to `stop` of the vector as a [rows, columns] matrix; rows = 0: they travel as they are."""
+    """Views entries `start` to `stop` of the vector as a [rows, columns] matrix; rows = 0 sends them uncompressed."""
 
     start: int
     stop: int
@@ -29,38 +30,28 @@ class Layer(NamedTuple):
 
 
 def layers(parameters: int, shapes: Sequence[Sequence[int]] | None, rank: int) -> list[Layer]:
-    """One matrix a layer, its first dimension against the others; without `shapes`, one nearly square matrix."""
-    held = sum(map(math.prod, shapes)) if shapes else parameters
-    if held != parameters:
-        raise ValueError(f"shapes hold {held} entries, the model has {parameters}")
+    """Makes one matrix per layer, [first dimension, all others]; without `shapes`, one nearly square matrix."""
+    total = sum(map(math.prod, shapes)) if shapes else parameters
+    if total != parameters:
+        raise ValueError(f"shapes hold {total} entries, the model has {parameters}")
     side = math.isqrt(parameters - 1) + 1
-    found, start = [], 0
+    split, start = [], 0
     for shape in shapes or [(side, -(-parameters // side))]:
         rows, columns = (shape[0] if len(shape) else 1), math.prod(shape[1:])
         stop = min(start + rows * columns, parameters)
         worthwhile = rank * (rows + columns) < stop - start
-        found.append(Layer(start, stop, rows if worthwhile else 0, columns))
+        split.append(Layer(start, stop, rows if worthwhile else 0, columns))
         start = stop
-    return found
+    return split
 
 
-def cost(
-    size: int, parameters: int, k: int, rank: int = 2, seed: int = 0, shapes: Sequence[Sequence[int]] | None = None
-) -> Cost:
-    """8 (P-1)/P (rank * (rows + columns) of every matrix, and all vectors) bytes in 4 (P-1) rounds."""
-    found = layers(parameters, shapes, rank)
-    left = sum(rank * one.rows if one.rows else one.stop - one.start for one in found)
-    right = sum(rank * one.columns for one in found if one.rows)
-    return together(all_reduce(size, left), all_reduce(size, right) if right else Cost(0, 0))
+class Algorithm(algorithms.Algorithm):
+    """Approximates by P Q^T of `rank`, starting from the last step's Q; vectors and small layers stay uncompressed.
 
-
-class Algorithm:
-    """`rank` of the approximation P Q^T; Q starts from the last step's. Vectors and small layers are not compressed.
-
-    `shapes` of the layers, in the order in which the vector holds them.
+    `shapes` lists the layers' shapes, in the order in which the vector holds them.
     """
 
-    density = 1.0
+    takes_shapes = True
 
     def __init__(
         self,
@@ -70,9 +61,9 @@ class Algorithm:
         seed: int = 0,
         shapes: Sequence[Sequence[int]] | None = None,
     ):
-        found = layers(parameters, shapes, rank)
-        self.matrices = [one for one in found if one.rows]
-        self.vectors = [slice(one.start, one.stop) for one in found if not one.rows]
+        split = layers(parameters, shapes, rank)
+        self.matrices = [one for one in split if one.rows]
+        self.vectors = [slice(one.start, one.stop) for one in split if not one.rows]
         self.residual = torch.zeros(parameters, device=device)
         generator = torch.Generator().manual_seed(derive(seed, "powersgd"))  # the same Q on every rank
         self.right = [torch.randn(one.columns, rank, generator=generator).to(device) for one in self.matrices]
@@ -87,13 +78,13 @@ class Algorithm:
         left = [torch.linalg.qr(p).Q for p in left]
         self.right = mean([m.T @ p for m, p in zip(matrices, left, strict=True)], collective)
 
-        update = gradient  # whose numbers are in the residual now
+        update = gradient  # its values are in the residual now
         for one, p, q in zip(self.matrices, left, self.right, strict=True):
             update[one.start : one.stop] = (p @ q.T).view(-1)[: one.stop - one.start]
         self.residual -= update
         for span, value in zip(self.vectors, plain.split([s.stop - s.start for s in self.vectors]), strict=True):
             update[span] = value
-            self.residual[span] = 0
+            self.residual[span] = value - update[span]  # zeros, but for what a bfloat16 rounds away
         return update
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,9 +94,18 @@ class Algorithm:
         self.residual.copy_(state["residual"])
         self.right = [q.clone() for q in state["right"]]
 
+    @staticmethod
+    def cost(
+        size: int, parameters: int, k: int, rank: int = 2, seed: int = 0, shapes: Sequence[Sequence[int]] | None = None
+    ) -> Cost:
+        split = layers(parameters, shapes, rank)
+        left = sum(rank * one.rows if one.rows else one.stop - one.start for one in split)
+        right = sum(rank * one.columns for one in split if one.rows)
+        return in_turn(all_reduce(size, left), all_reduce(size, right) if right else Cost(0, 0))
+
 
 def mean(parts: list[Tensor], collective: Collective) -> list[Tensor]:
-    """The parts, averaged over all ranks in one all-reduce."""
+    """Averages the parts over all ranks in one all-reduce."""
     if not parts:
         return []
     flat = collective.all_reduce(torch.cat([part.reshape(-1) for part in parts])).div_(collective.size)

@@ -1,4 +1,4 @@
-"""QSGD (Alistarh et al., NeurIPS 2017): levels of each bucket's norm, rounded at random so that the mean is kept."""
+"""QSGD (Alistarh et al., NeurIPS 2017): rounds to levels of each bucket's norm at random, without bias."""
 
 from __future__ import annotations
 
@@ -7,24 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, scatter_reduce
-from repro.primitives import compressed_scatter_reduce
-from repro.quantize import QSGD
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, scatter_reduce
+from repro.comm.primitives import compressed_scatter_reduce
+from repro.compression.codecs import QSGD
 from repro.rng import derive
 
 
-def cost(
-    size: int, parameters: int, k: int, bits: int = 8, bucket: int = 512, norm: str = "max", seed: int = 0
-) -> Cost:
-    """2 m (P-1)/P (bits/8 + 4/bucket) bytes in P - 1 + log2 P rounds."""
-    return scatter_reduce(size, QSGD(torch.Generator(), bits, bucket, norm).nbytes(-(-parameters // size)))
-
-
-class Algorithm:
-    """Quantised both to the owners that sum, and back, as C_LP_S does; the paper gathers all ranks' levels."""
-
-    density = 1.0
+class Algorithm(algorithms.Algorithm):
+    """Quantises on the way to the owners that sum and back, as in C_LP_S; the paper gathers all ranks' levels."""
 
     def __init__(
         self,
@@ -35,7 +27,7 @@ class Algorithm:
         norm: str = "max",
         seed: int = 0,
     ):
-        sized_only = torch.device(device).type == "meta"  # where there are no numbers, none are drawn
+        sized_only = torch.device(device).type == "meta"  # a meta tensor has no values, so nothing is drawn
         self.generator = torch.Generator("cpu" if sized_only else device)
         self.codec = QSGD(self.generator, bits, bucket, norm)
         self.seed, self.steps = seed, 0
@@ -52,3 +44,9 @@ class Algorithm:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
+
+    @staticmethod
+    def cost(
+        size: int, parameters: int, k: int, bits: int = 8, bucket: int = 512, norm: str = "max", seed: int = 0
+    ) -> Cost:
+        return scatter_reduce(size, QSGD(torch.Generator(), bits, bucket, norm).nbytes(-(-parameters // size)))

@@ -1,4 +1,4 @@
-"""Random-k with error feedback (Stich et al., NeurIPS 2018): the same k entries on all ranks, so no index travels."""
+"""Random-k with error feedback (Stich et al., NeurIPS 2018): all ranks send the same k entries, so no index travels."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import Cost, all_reduce
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_reduce
+from repro.density import entries
 from repro.rng import derive
-from repro.schedule import entries
 
 
-def cost(size: int, parameters: int, k: int, seed: int = 0) -> Cost:
-    """8 k (P-1)/P bytes in 2 (P-1) rounds."""
-    return all_reduce(size, k)
-
-
-class Algorithm:
+class Algorithm(algorithms.Algorithm):
     density = 0.001
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", seed: int = 0):
@@ -32,11 +28,13 @@ class Algorithm:
         m = gradient.numel()
         generator = np.random.default_rng(derive(self.seed, "randomk", self.steps))
         chosen = generator.choice(m, min(entries(self.density, m), m), replace=False, shuffle=False)
-        index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted: its reads and writes go forward
+        index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted, for memory access in order
         self.steps += 1
         value = self.residual.add_(gradient)[index]
-        self.residual[index] = 0
-        gradient.zero_()[index] = collective.all_reduce(value).div_(collective.size).to(gradient.dtype)
+        mean = collective.all_reduce(value).div_(collective.size)
+        update = mean.to(gradient.dtype)
+        self.residual[index] = mean - update.to(mean.dtype)  # zeros, but for what a bfloat16 rounds away
+        gradient.zero_()[index] = update
         return gradient
 
     def state_dict(self) -> dict[str, Any]:
@@ -45,3 +43,7 @@ class Algorithm:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.copy_(state["residual"])
         self.steps = state["steps"]
+
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, seed: int = 0) -> Cost:
+        return all_reduce(size, k)

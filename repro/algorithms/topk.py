@@ -1,38 +1,44 @@
-"""Top-k S-SGD (Lin et al., ICLR 2018; the paper's Alg. 1): all-gather every rank's k largest, sum them."""
+"""Top-k S-SGD (Lin et al., ICLR 2018; the paper's Alg. 1): all-gathers every rank's k largest and sums them."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.costs import PAIR_BYTES, Cost, all_gather
-from repro.feedback import ErrorFeedback
-from repro.schedule import entries
-from repro.sparse import add_packed, pack
+from repro import algorithms
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import Cost, all_gather, message_bytes
+from repro.compression.error_feedback import ErrorFeedback, rounded
+from repro.compression.sparse import Sparse
+from repro.compression.wire import Wire
+from repro.density import entries
 
 
-def cost(size: int, parameters: int, k: int) -> Cost:
-    """8 k (P-1) bytes in log2 P rounds."""
-    return all_gather(size, PAIR_BYTES * k)
-
-
-class Algorithm:
+class Algorithm(algorithms.Algorithm):
     density = 0.001
+    sends_pairs = True
+    memory: ErrorFeedback
+    wire: Wire
 
-    def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+    def __init__(
+        self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", wire: str = "pairs"
+    ):
         self.memory = ErrorFeedback(parameters, device, selector)
+        self.wire = Wire(wire, self.memory)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())
         local = self.memory.accumulate_and_select(gradient, k)
-        gathered = collective.all_gather(pack(local, k))
-        return add_packed(gathered, local.value.dtype, gradient.zero_()).div_(collective.size)
+        return average_of_all(local, k, self.wire, collective, out=gradient)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.memory.state_dict()
+    @staticmethod
+    def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:
+        return all_gather(size, message_bytes(wire, k, parameters))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.memory.load_state_dict(state)
+
+def average_of_all(local: Sparse, k: int, wire: Wire, collective: Collective, out: Tensor) -> Tensor:
+    """Writes into out [m] the average of what all ranks send here: up to k pairs each."""
+    total = wire.sum(collective.all_gather(wire.pack(local, k)[0]), k, out)
+    wire.settle()
+    mean = total.div_(collective.size)
+    return out if mean is out else rounded(mean, out, wire.memory.residual)

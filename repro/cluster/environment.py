@@ -1,10 +1,11 @@
-"""Which rank this process is under srun or torchrun, and the store where the ranks of one start meet."""
+"""Finds which rank this process is under srun or torchrun, and the store where the ranks of one start meet."""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -13,29 +14,29 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from repro.config import Config, ConfigError, RunError
+from repro.config.schema import Config, ConfigError, RunError
 
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-FIRST_PORT, PORTS = 15_000, 15_000  # below 32768, where Linux takes the ports of outgoing connections from
-TRIES = 16  # ports of one job's sequence
+FIRST_PORT, PORTS = 15_000, 15_000  # below 32768: Linux gives those from there on to outgoing connections
+TRIES = 16  # ports that one job step tries
 
 
 @dataclass(frozen=True)
 class Place:
-    """One rank's place among all and among those of its machine, and how it finds them if srun started it."""
+    """Says which of all ranks this is, which of its machine's, and how it finds the others if srun started it."""
 
     rank: int
     size: int
     local_rank: int
     local_size: int
     host: str = ""  # of rank 0
-    ports: tuple[int, ...] = ()  # that rank 0 tries in turn
+    ports: tuple[int, ...] = ()  # which rank 0 tries in turn
     token: str = ""  # names this start, so that two jobs on one machine never mix
 
     def store(self, timeout_s: float) -> dist.Store:
-        """The store of this start, once this rank is connected; waits at most `timeout_s` for rank 0."""
+        """Connects to the store of this start and returns it; waits at most `timeout_s` for rank 0."""
         import torch.distributed as dist
 
         wait = timedelta(seconds=timeout_s)
@@ -51,7 +52,7 @@ class Place:
 
 
 def find_place(config: Config) -> Place | None:
-    """This process's place, None where `config` starts its ranks itself. Raises ConfigError if the two disagree."""
+    """Returns this process's place, or None where `config` starts the ranks. Raises ConfigError if they disagree."""
     place = discover()
     if place is not None and place.size != config.nodes:
         raise ConfigError(
@@ -64,9 +65,9 @@ def find_place(config: Config) -> Place | None:
 
 
 def discover(env: Mapping[str, str] = os.environ) -> Place | None:
-    """This process's place if torchrun or srun started it, else None.
+    """Returns this process's place if torchrun or srun started it, else None.
 
-    A step of one task is None: an interactive job's shell is one, and ranks may be started from there.
+    A job step of one task gives None: an interactive job's shell is one, and ranks may be started from there.
     """
     if "RANK" in env and "WORLD_SIZE" in env:
         keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -83,9 +84,9 @@ def discover(env: Mapping[str, str] = os.environ) -> Place | None:
 
 
 def job(env: Mapping[str, str] = os.environ) -> str | None:
-    """The SLURM job this process belongs to, as scontrol names it, or None.
+    """Returns the SLURM job this process belongs to, as scontrol names it, or None.
 
-    Never the plain id of an array's task: that of its last task is the id of the whole array.
+    An array's task never gets its plain id: the last task's is the id of the whole array.
     """
     if "SLURM_ARRAY_JOB_ID" in env:
         return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
@@ -93,27 +94,27 @@ def job(env: Mapping[str, str] = os.environ) -> str | None:
 
 
 def start(env: Mapping[str, str] = os.environ) -> str | None:
-    """This start of this SLURM job, "JOB.RESTARTS": SLURM ends one before it begins the next. Or None."""
+    """Returns this start of this SLURM job as "JOB.RESTARTS", or None; SLURM ends one before it begins the next."""
     name = job(env)
     return name and f"{name}.{env.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def first_host(nodelist: str) -> str:
-    """First name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
+    """Returns the first name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
     first = re.split(r",(?![^\[]*\])", nodelist, maxsplit=1)[0]
     return re.sub(r"\[([^],-]+)[^]]*\]", r"\1", first)
 
 
 def tasks_per_node(counts: str) -> list[int]:
-    """Tasks on each node of a step: "3,2(x2)" -> [3, 2, 2]."""
+    """Returns how many tasks each node of a step has: "3,2(x2)" -> [3, 2, 2]."""
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", counts)
     return [int(tasks) for tasks, times in groups for _ in range(int(times or 1))]
 
 
 def master_host(env: Mapping[str, str]) -> str:
-    """The step's first host, where rank 0 is.
+    """Returns the step's first host, where rank 0 is.
 
-    Where its name does not resolve: the address srun started from, in a batch job the same machine.
+    If its name does not resolve, returns the address srun started from: in a batch job the same machine.
     """
     host = first_host(env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST", ""))
     with suppress(OSError):
@@ -122,17 +123,38 @@ def master_host(env: Mapping[str, str]) -> str:
     return env.get("SLURM_LAUNCH_NODE_IPADDR", host)
 
 
+def own_address() -> str:
+    """Returns this machine's IPv4 address as gloo finds it: of the interface it is told, else of the machine's name.
+
+    "" where that is unknown or leads nowhere else.
+    """
+    import fcntl
+
+    SIOCGIFADDR = 0x8915
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0].encode()
+    try:
+        if not interface:
+            address = socket.gethostbyname(socket.gethostname())
+        else:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+                answer = fcntl.ioctl(any_socket.fileno(), SIOCGIFADDR, struct.pack("256s", interface[:15]))
+            address = socket.inet_ntoa(answer[20:24])
+    except OSError:
+        return ""
+    return "" if address.startswith("127.") else address
+
+
 def ports(job: int, step: int) -> tuple[int, ...]:
-    """The ports a job step tries in turn; neighbouring jobs (an array's tasks) begin at different ones."""
+    """Returns the ports a job step tries in turn; neighbouring jobs (an array's tasks) begin at different ones."""
     start = 31 * job + step
     return tuple(FIRST_PORT + (start + 997 * i) % PORTS for i in range(TRIES))
 
 
 def open_door(place: Place, store_port: int, timeout_s: float) -> int:
-    """On rank 0: answer the other ranks' knocks with `store_port`. Returns the port of the door.
+    """Answers the other ranks' knocks with `store_port`, on rank 0. Returns the port of the door.
 
-    The door stands on the first free port of the sequence, so a taken one costs nothing, and is a thread of
-    its own. It closes when every rank has come, or after `timeout_s`.
+    The door is a thread that listens on the first free port of `place.ports`, so a taken port does no harm. It
+    closes when every rank has come, or after `timeout_s`.
     """
     for port in place.ports:
         try:
@@ -147,11 +169,11 @@ def open_door(place: Place, store_port: int, timeout_s: float) -> int:
 
 
 def knock(place: Place, timeout_s: float) -> int:
-    """On another rank: the port of the store, once rank 0 of this very start answers on one of the ports."""
+    """Returns the store's port, on another rank, once rank 0 of this very start answers on one of the ports."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         for port in place.ports:
-            with suppress(OSError, ValueError):  # nobody there, or somebody who speaks of other things
+            with suppress(OSError, ValueError):  # nobody listens, or a program with another protocol
                 with socket.create_connection((place.host, port), timeout=2) as wire:
                     wire.sendall(f"{place.token} {place.rank}\n".encode())
                     token, answer = wire.makefile().readline(200).rsplit(maxsplit=1)

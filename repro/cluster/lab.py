@@ -1,19 +1,19 @@
-"""The emulated cluster: every rank in a network namespace of its own, on links shaped to a bandwidth (Linux).
+"""Emulates a cluster: every rank has its own network namespace, on links shaped to a bandwidth (Linux).
 
     rank 0: eth0 ==veth== node0 -+
     rank 1: eth0 ==veth== node1 -+- bridge, in a namespace of its own: the switch
     ...
 
 Both ends of each veth pair hold a token bucket (`tbf`), so either direction carries `bits_per_s` and no
-more, headers included, and two that send to one node at once share its link. No namespace has a name or a
-file: the launcher holds the switch open and each rank its own, so the kernel takes all of it down with the
-last of these processes, however they end, and two labs cannot meet. It needs root, or a kernel that lets
+more, headers included, and two ranks that send to one node at once share its link. No namespace has a name or
+a file: the launcher holds the switch open and each rank its own, so the kernel removes all of them with the
+last of these processes, however it ends, and two labs cannot meet. The lab needs root, or a kernel that lets
 users make namespaces.
 
-A full bucket lets its first 0.4 ms pass at once. So a message below 48 KB (at 1 Gbps) pays for its size
-only when others go before it, and after a pause a large one is that much faster. With 32 KB, two cores
-served the buckets too late to keep links of 8 nodes full. Alpha is what this machine's TCP takes, and
-`repro bench network` measures it; cluster.delay_s holds every message back for longer, where the kernel has `netem`.
+A full bucket sends its first 0.4 ms of line time at once. So a message below 48 KB (at 1 Gbps) takes time for
+its size only when others go before it, and after a pause a large one is 0.4 ms faster. With buckets of 32 KB,
+two cores served them too late to keep links of 8 nodes full. Alpha is the latency of this machine's TCP, which
+`repro bench network` measures; cluster.delay_s adds to it, where the kernel has `netem`.
 """
 
 from __future__ import annotations
@@ -29,38 +29,45 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from repro.schema import ConfigError
+from repro.cluster import tcp
+from repro.config.schema import ConfigError
 
 INTERFACE = "eth0"
+LEAST_BITS_PER_S = 1e5  # a frame then takes an eighth of a second
 BURST_S = 393e-6  # a bucket's depth in line time
-LARGEST = 2 / 3  # of a bucket, that TCP hands over at once: what is left of it bridges a timer that is late
-BURST_BYTES = 4096, 1 << 17  # its least (two frames and a half) and its most
-DELAYED = 1 << 17  # packets that may be under way at once; netem drops what is more
-QUEUE_BYTES = 4 << 20  # before a bucket; deep, as a lost packet would cost TCP's 200 ms
+LARGEST = 2 / 3  # the share of a bucket that TCP hands over at once; the rest bridges a timer that is late
+BURST_BYTES = 4096, 1 << 17  # the smallest bucket (two and a half frames) and the largest
+DELAYED = 1 << 17  # packets that netem may hold back at once; it drops the others
+QUEUE_BYTES = 4 << 20  # before a bucket; long, as a lost packet would cost TCP 200 ms
 FIRST_ADDRESS = ip_address("10.83.0.1")
 PREFIX = 16
+NETWORK = f"10.83.0.0/{PREFIX}"
+PR_SET_TIMERSLACK = 29
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A switch that ranks can join; any process of this user can, while the launcher lives."""
+    """A switch that any process of this user can join as a rank, while the launcher lives."""
 
     bits_per_s: float
     network: str  # path of the switch's network namespace
     user: str | None  # path of the user namespace that owns it; None = made by root
-    delay_s: float = 0.0  # one way, beside what the machine takes
+    delay_s: float = 0.0  # one way, added to the machine's own latency
+    dilation: float = 1.0  # D: everything lasts D times as long, and links carry 1/D of `bits_per_s`
+    held: bool = False  # receivers hold messages (comm.sockets), and TCP is set for it
+
+    @property
+    def line_bits_per_s(self) -> float:
+        return self.bits_per_s / self.dilation
 
 
 @contextmanager
-def lab(bits_per_s: float, delay_s: float = 0.0) -> Iterator[Lab]:
-    """A switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
+def lab(bits_per_s: float, delay_s: float = 0.0, dilation: float = 1.0, held: bool = False) -> Iterator[Lab]:
+    """Makes a switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
     if not 0 <= delay_s <= 1:
         raise ConfigError(f"cluster.delay_s={delay_s:g}: must be at least 0 and at most 1, in seconds")
-    if bits_per_s <= 0:
-        raise ConfigError(
-            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}; type network.bits_per_s=1e9"
-        )
+    check_rate(bits_per_s / dilation)
     if not sys.platform.startswith("linux"):
         raise ConfigError(f"cluster=lab needs Linux network namespaces, and this is {sys.platform}; type cluster=local")
     with suppress(ImportError):
@@ -69,40 +76,63 @@ def lab(bits_per_s: float, delay_s: float = 0.0) -> Iterator[Lab]:
         raise ConfigError("cluster=lab needs pyroute2: pip install pyroute2, or type cluster=local")
     with _namespaces() as (network, user):
         here = f"/proc/{os.getpid()}/fd"
-        yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}", delay_s)
+        yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}", delay_s, dilation, held)
+
+
+def check_rate(bits_per_s: float) -> None:
+    """Raises ConfigError for links that are too slow for the ranks to find each other in reasonable time."""
+    if bits_per_s < LEAST_BITS_PER_S:
+        raise ConfigError(
+            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}: must be at least "
+            f"{LEAST_BITS_PER_S:g}; type network.bits_per_s=1e9"
+        )
 
 
 def address(rank: int) -> str:
     return str(FIRST_ADDRESS + rank)
 
 
-def enter(switch: Lab, rank: int) -> str:
-    """Put this process on the switch as `rank` and return its address.
+def hardware_address(rank: int) -> str:
+    return f"02:00:0a:53:{rank // 256:02x}:{rank % 256:02x}"
 
+
+def enter(switch: Lab, rank: int, size: int = 0) -> str:
+    """Puts this process on the switch as `rank` and returns its address; it knows where the others of `size` are.
+
+    Asking for them (ARP) would fail with more than 1,024 pairs in all labs of a machine, which share one table.
     Call it in a process of its own before another thread starts: threads keep the namespaces they began with.
-    Raises ConfigError where the switch has a delay and this kernel no netem.
+    Raises ConfigError where the switch has a delay and this kernel has no netem.
     """
     from pyroute2 import IPRoute
 
-    if switch.user is not None:
-        _join(switch.user, CLONE_NEWUSER)
-    _join(switch.network, CLONE_NEWNET)
+    # open both before joining either: inside the user namespace the launcher's descriptors belong to another user
+    spaces = [(switch.user, CLONE_NEWUSER), (switch.network, CLONE_NEWNET)]
+    opened = [(os.open(path, os.O_RDONLY | os.O_CLOEXEC), kind) for path, kind in spaces if path is not None]
+    for descriptor, kind in opened:
+        _call("setns", descriptor, kind)
+        os.close(descriptor)
     with IPRoute() as hub:
         _call("unshare", CLONE_NEWNET)
         bridge = _bridge(hub)
-        with IPRoute() as own, open("/proc/thread-self/ns/net") as home:
+        with IPRoute() as node, open("/proc/thread-self/ns/net") as home:
             port_name = f"node{rank}"
-            peer = {"ifname": INTERFACE, "net_ns_fd": home.fileno()}
+            peer = {"ifname": INTERFACE, "address": hardware_address(rank), "net_ns_fd": home.fileno()}
             hub.link("add", ifname=port_name, kind="veth", peer=peer)
             port = hub.link_lookup(ifname=port_name)[0]
             hub.link("set", index=port, master=bridge)
-            _shape(hub, port, switch.bits_per_s)
-            wire = own.link_lookup(ifname=INTERFACE)[0]
-            own.link("set", index=own.link_lookup(ifname="lo")[0], state="up")
-            own.addr("add", index=wire, address=address(rank), prefixlen=PREFIX)
-            _shape(own, wire, switch.bits_per_s, switch.delay_s)
-    # The congestion control of the machine may be one that paces (bbr); reno is in every kernel and in every
-    # namespace's gift, and without losses all of them fill the link.
+            _shape(hub, port, switch)
+            wire = node.link_lookup(ifname=INTERFACE)[0]
+            node.link("set", index=node.link_lookup(ifname="lo")[0], state="up")
+            node.addr("add", index=wire, address=address(rank), prefixlen=PREFIX)
+            _shape(node, wire, switch, switch.delay_s)
+            for other in (number for number in range(size) if number != rank):
+                place = {"dst": address(other), "lladdr": hardware_address(other)}
+                node.neigh("add", ifindex=wire, state="permanent", **place)
+            if switch.held:
+                tcp.dilate(node, wire, NETWORK, switch.dilation)
+                _wake_on_time()
+    # The machine's congestion control may be one that paces (bbr). Every kernel has reno, every namespace may
+    # choose it, and without losses all of them fill the link.
     with suppress(OSError):
         Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
     os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE  # otherwise gloo looks up the machine's name
@@ -110,29 +140,29 @@ def enter(switch: Lab, rank: int) -> str:
 
 
 def burst(bits_per_s: float) -> int:
-    """Bytes that pass a full token bucket at once."""
+    """Returns how many bytes pass a full token bucket at once."""
     least, most = BURST_BYTES
     return int(min(max(bits_per_s / 8 * BURST_S, least), most))
 
 
 def bytes_sent() -> int:
-    """What has left this rank on its link: payload, acknowledgements, and the headers of every frame.
+    """Returns how many bytes left this rank on its link: payload, acknowledgements, and the headers of every frame.
 
-    By the token bucket's counter: the interface's own takes a burst of segments for one packet with one
-    header.
+    Reads the token bucket's counter: the interface's own takes a burst of segments for one packet with one header.
+    Raises ConfigError outside the lab.
     """
     from pyroute2 import IPRoute
 
-    with IPRoute() as own:
-        (wire,) = own.link_lookup(ifname=INTERFACE) or [None]
-        for queue in own.get_qdiscs(wire) if wire else ():
+    with IPRoute() as node:
+        (wire,) = node.link_lookup(ifname=INTERFACE) or [None]
+        for queue in node.get_qdiscs(wire) if wire else ():
             if queue.get_attr("TCA_KIND") == "tbf":
                 return int(queue.get_attr("TCA_STATS2").get_attr("TCA_STATS_BASIC")["bytes"])
     raise ConfigError(f"this process has no shaped {INTERFACE}: bytes at the interface need cluster=lab")
 
 
 def _bridge(hub: Any) -> int:
-    """The switch, made by whoever comes first."""
+    """Returns the index of the switch's interface; the first rank to call this makes the switch."""
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
@@ -145,11 +175,14 @@ def _bridge(hub: Any) -> int:
     return index
 
 
-def _shape(ip: Any, index: int, bits_per_s: float, delay_s: float = 0.0) -> None:
-    """Hold what this end sends to `bits_per_s`, after `delay_s`, and bring it up."""
+def _shape(ip: Any, index: int, switch: Lab, delay_s: float = 0.0) -> None:
+    """Limits what this end of a link sends to its rate, after `delay_s`, and brings it up.
+
+    Its bucket holds as many bytes as on a link that is not dilated.
+    """
     from pyroute2.netlink.exceptions import NetlinkError
 
-    depth, place = burst(bits_per_s), {}
+    depth, place = burst(switch.bits_per_s), {}
     # TCP hands over up to 64 KB at once; more than a bucket holds would be cut up, at ten times the work.
     ip.link("set", index=index, state="up", gso_max_size=min(int(depth * LARGEST), 1 << 16))
     if delay_s:
@@ -161,15 +194,21 @@ def _shape(ip: Any, index: int, bits_per_s: float, delay_s: float = 0.0) -> None
                 "(modprobe sch_netem), or leave cluster.delay_s out: latency is then what this machine's TCP takes"
             ) from None
         place = {"parent": 0x20001}
-    ip.tc("add", "tbf", index, 0x10000, rate=int(bits_per_s / 8), burst=depth, limit=QUEUE_BYTES, mtu=1514, **place)
+    rate = int(switch.line_bits_per_s / 8)
+    ip.tc("add", "tbf", index, 0x10000, rate=rate, burst=depth, limit=QUEUE_BYTES, mtu=1514, **place)
+
+
+def _wake_on_time() -> None:
+    """Lets this thread, and those it starts, sleep to the microsecond; the kernel's own choice adds 50."""
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 
 
 @contextmanager
 def _namespaces() -> Iterator[tuple[int, int | None]]:
-    """File descriptors of a fresh network namespace and, without root, of the user namespace around it.
+    """Yields file descriptors of a fresh network namespace and, without root, of the user namespace around it.
 
-    A child makes them and is gone once they are held here. It only makes system calls, as it may be the
-    fork of a process with threads.
+    A child process makes them and ends once they are held here. It makes system calls only, as it may be
+    forked from a process with threads.
     """
     ready, made = os.pipe()
     wait, leave = os.pipe()
@@ -208,7 +247,7 @@ def _namespaces() -> Iterator[tuple[int, int | None]]:
 
 
 def _make(uid: int, gid: int) -> bytes:
-    """In the child: enter new namespaces; say how, or why not."""
+    """Enters new namespaces, in the child; returns as which user, or why it cannot."""
     try:
         with suppress(PermissionError):
             _call("unshare", CLONE_NEWNET)
@@ -221,16 +260,8 @@ def _make(uid: int, gid: int) -> bytes:
         return str(error.strerror).encode()[:80]
 
 
-def _join(path: str, kind: int) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _call("setns", descriptor, kind)
-    finally:
-        os.close(descriptor)
-
-
 def _call(name: str, *arguments: int) -> None:
-    """A system call that Python has from 3.12 on only. Raises OSError."""
+    """Makes a system call that Python has only from 3.12 on. Raises OSError."""
     if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

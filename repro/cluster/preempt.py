@@ -1,39 +1,64 @@
-"""Told to stop: a signal sets a flag, the ranks agree after a step and save, rank 0 requeues the job."""
+"""Stops a run on a signal: it sets a flag, the ranks agree after a step and save, and rank 0 requeues the job."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from repro import environment
+from repro.cluster import environment
 
 # USR2 comes from `#SBATCH --signal` before the time limit, TERM from scancel, a preempting job, docker stop.
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupt(threading.Event):
-    """Set: save and stop at the next agreement of the ranks. `final`: by TERM or INT, so do not requeue."""
+    """When set, the ranks save and stop at their next agreement. `final`: TERM or INT set it, so do not requeue."""
 
     final = False
+    number: int | None = None  # the first signal
+    stops_at: int | None = None  # the step after which the ranks agree next, once they train
+    speaks = False  # whether this process answers the user
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """A signal handler. A second Ctrl-C does not wait for the agreement."""
+        """Handles a signal. A second Ctrl-C does not wait for the agreement."""
         if number == signal.SIGINT and self.final:
             raise KeyboardInterrupt
+        if self.speaks and number != signal.SIGUSR2 and not self.final:
+            _answer(self.stops_at)
+        self.number = self.number or number
         self.final = self.final or number != signal.SIGUSR2
         self.set()
 
 
+class RankInterrupt(Interrupt):
+    """Interrupts a rank in a process of its own: its launcher answers, and cleans up after a second Ctrl-C."""
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.final:
+            os._exit(128 + number)
+        super().handle(number, frame)
+
+
+def _answer(step: int | None) -> None:
+    """Answers the user past Python's own buffers, which the interrupted code may be using."""
+    when = "as soon as every rank is at the end of a step" if step is None else f"after step {step}"
+    with suppress(OSError):
+        os.write(2, f"\nrepro: stopping {when}; Ctrl-C again to stop now\n".encode())
+
+
 @contextmanager
-def listening() -> Iterator[Interrupt]:
-    """While inside, USR2, TERM and INT set the flag instead of ending the process. Main thread only."""
-    interrupt = Interrupt()
+def listening(interrupt: Interrupt | None = None) -> Iterator[Interrupt]:
+    """Lets, while inside, USR2, TERM and INT set the flag instead of ending the process. Main thread only."""
+    if interrupt is None:
+        interrupt, place = Interrupt(), environment.discover()
+        interrupt.speaks = place is None or place.rank == 0
     before = {number: signal.signal(number, interrupt.handle) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # whoever started this program may have shielded it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the program that started this one may have blocked them
     try:
         yield interrupt
     finally:
@@ -43,7 +68,7 @@ def listening() -> Iterator[Interrupt]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Programs started inside inherit that USR2 is blocked: it comes to them too, and would end them."""
+    """Blocks USR2 for programs started inside, which inherit that: they get the signal too, and it would end them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         yield
@@ -52,14 +77,14 @@ def shielded() -> Iterator[None]:
 
 
 def requeue() -> str:
-    """Put this SLURM job back into the queue, once everything is saved. Returns what to tell the user.
+    """Puts this SLURM job back into the queue, once everything is saved. Returns what to tell the user.
 
-    Call it last and on rank 0 alone: SLURM ends the job's steps for it.
+    Call it last and on rank 0 only: SLURM then ends the job's steps.
     """
     job = environment.job()
     if job is None:
         return "type the same command to go on"
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM ends this process too: hear it out
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM ends this process too: read its answer first
     try:
         done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60)
         problem = done.stderr.strip() if done.returncode else ""

@@ -1,67 +1,74 @@
-"""P ranks: threads of this process, processes of this machine, or what torchrun or srun started."""
+"""Runs P ranks as threads of this process, as processes of this machine, or as what torchrun or srun started."""
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
 import os
-import pickle
-import signal
 import socket
-import tempfile
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from repro import lab, preempt, transport, watchdog
-from repro.collective import Collective, CollectiveError
-from repro.config import Config, ConfigError, RunError
-from repro.environment import Place, find_place
-from repro.preempt import Interrupt
-from repro.together import Together
-from repro.watchdog import GRACE_S
+from repro.cluster import dilation, environment, lab, limits, memory, processes, start, watchdog
+from repro.cluster.devices import device_of, own_gpus
+from repro.cluster.environment import Place, find_place
+from repro.cluster.preempt import Interrupt
+from repro.comm import sockets, transport
+from repro.comm.collective import Collective, CollectiveError
+from repro.comm.sockets import Clock, Pace, SocketTransport
+from repro.config.schema import Config, ConfigError, RunError
+from repro.whole_files import FULL, explain
 
 
 @dataclass
 class Rank:
-    """One of P ranks, and its ways to the others."""
+    """One of P ranks, with its connections to the others."""
 
     collective: Collective  # the gradient's traffic: counted
     control: Collective  # agreement, comparison, evaluation: not counted
     device: torch.device
-    alone: bool  # it has its machine (or its GPU) to itself, so that its clock is a node's clock
-    store: dist.Store  # not for gradients: who is where, and what failed
-    machines: list[str] = field(default_factory=list)  # of every rank
+    own_machine: bool  # it has its machine (or its GPU) to itself, so that its clock is a node's clock
+    store: dist.Store  # not for gradients: where each rank is, and what failed
+    machines: list[str] = field(default_factory=list)  # the machine of every rank
     interrupt: Interrupt = field(default_factory=Interrupt)  # set: save and stop at the next agreement
-    together: Together | None = None  # where all ranks are threads on one device
+    turns: AbstractContextManager[object] = field(default_factory=nullcontext)  # held while it computes
+    joint: Any = None  # what `joint` of `launch` made, where all ranks are threads on one device
+    dilation: float = 1.0  # seconds of this lab that stand for one of the network's
+    clock: Clock = field(default_factory=Clock)
+    asleep: tuple[str, float] | None = None  # what it sleeps for in place of work, and since when
 
     def cause(self, error: CollectiveError) -> RunError:
-        """What to report for a failed collective: the error of the rank that failed first, or who is gone."""
-        time.sleep(0.5)  # the failing rank hangs up as it reports
-        return RunError(watchdog.explain(self.store, self.rank, self.size, str(error)))
+        """Returns what to report for a failed collective: the error of the rank that failed first, or who is gone."""
+        time.sleep(0.5)  # the failing rank disconnects while it reports
+        return RunError(watchdog.explain(self.store, self.number, self.size, str(error)))
 
     def position(self) -> tuple[str | None, float]:
-        """The collective this rank is in (None: in none), since when (time.perf_counter)."""
+        """Returns the collective it is in (None: in none; a sleep counts as one), and since when (perf_counter)."""
+        if self.asleep is not None:
+            return self.asleep
         ways = [each.position for each in (self.collective, self.collective.other, self.control) if each]
         inside = next((inside for inside, _ in ways if inside), None)
         return inside, max(since for _, since in ways)
 
-    @property
-    def turns(self) -> AbstractContextManager[object]:
-        """To compute in: threads that share a CPU, as many at once as it has cores. 32 at once would hold 32 times what
-        backward keeps."""
-        return self.together.turns if self.together and self.device.type == "cpu" else nullcontext()
+    def sleep_until(self, moment: float) -> None:
+        """Sleeps in place of work until `moment` of `now`."""
+        self.asleep = "its work, asleep", time.perf_counter()
+        self.clock.sleep_until(int(1e9 * moment))
+        self.asleep = None
+
+    def now(self) -> float:
+        """Returns time.monotonic() as it would be if this rank had been woken on time."""
+        return 1e-9 * self.clock.now_ns()
 
     @property
-    def rank(self) -> int:
+    def number(self) -> int:
         return self.collective.rank
 
     @property
@@ -71,26 +78,57 @@ class Rank:
 
 Share = Callable[[Config], Any]
 Main = Callable[[Config, Rank, Any], Any]
+Joint = Callable[[int], Any]
+Failed = Callable[[str], None]
 
 
-def launch(config: Config, main: Main, share: Share, interrupt: Interrupt | None = None) -> Any:
-    """Run `main(config, rank, share(config))` on every rank; return what rank 0 returned.
+def launch(
+    config: Config,
+    main: Main,
+    share: Share,
+    interrupt: Interrupt | None = None,
+    joint: Joint | None = None,
+    failed: Failed | None = None,
+) -> Any:
+    """Runs `main(config, rank, share(config))` on every rank; returns what rank 0 returned.
 
-    Setting `interrupt` asks every rank to save and stop.
-
-    `share` is called once a process. Raises RunError with the error of the rank that failed first.
+    Setting `interrupt` asks every rank to save and stop. `share` is called once in each process. Ranks that are threads
+    on one device share one `joint(size)`. A rank that has to end its process tells `failed` the reason.
+    Raises RunError with the error of the rank that failed first.
     """
     place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
-        # A sweep's runs follow one another on torchrun's one store: the keys of one must not answer for the next.
+        # All runs of a sweep use torchrun's one store: a run must not read the keys of the one before.
         store = dist.PrefixStore(config.run_id, place.store(config.timeout_s))
-        return run_rank(config, place, store, main, share(config), interrupt)
-    if config.cluster.name == "processes":
-        return _processes(config, main, share, interrupt)
+        return run_rank(config, place, store, main, share(config), interrupt, failed=failed)
+    limits.check(config)
+    memory.check(config)
+    if as_threads(config):
+        return _threads(config, main, share, interrupt, joint, failed)
     if config.cluster.name == "lab":
-        with lab.lab(config.network.bits_per_s, config.cluster.options["delay_s"]) as switch:
-            return _processes(config, main, share, interrupt, switch)
-    return _threads(config, main, share, interrupt)
+        return _in_lab(config, main, share, interrupt)
+    return processes.launch(config, run_rank, main, share, interrupt)
+
+
+def _in_lab(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
+    slow = dilation.resolve(config, lambda trial, its_main: _in_lab(trial, its_main, no_data, interrupt))
+    delay_s, held = config.cluster.options["delay_s"], config.cluster.held
+    with lab.lab(config.network.bits_per_s, delay_s, slow, held) as switch:
+        return processes.launch(config, run_rank, main, share, interrupt, switch)
+
+
+def no_data(config: Config) -> None:
+    """Loads nothing: for ranks that only measure."""
+
+
+def as_threads(config: Config) -> bool:
+    """Returns whether the ranks are threads of this process. Raises ConfigError."""
+    return find_place(config) is None and config.cluster.name not in ("processes", "lab")
+
+
+def on_one_device(config: Config) -> bool:
+    """Returns whether the ranks are threads of this process and share a device. Raises ConfigError."""
+    return as_threads(config) and len({device_of(config, place) for place in _places(config.nodes)}) == 1
 
 
 def run_rank(
@@ -100,55 +138,97 @@ def run_rank(
     main: Main,
     data: Any,
     interrupt: Interrupt,
-    together: Together | None = None,
+    turns: AbstractContextManager[object] | None = None,
+    joint: Any = None,
+    address: str = "",
+    failed: Failed | None = None,
+    switch: lab.Lab | None = None,
 ) -> Any:
-    """Join the others as one rank and run `main`. The first rank to fail leaves its error in the store for all."""
+    """Joins the others as one rank and runs `main`. The first rank to fail leaves its error in the store for all."""
+    outside = find_place(config) is not None  # started by torchrun or srun, at any time
+    rank: Rank | None = None
+    wire: transport.GroupTransport | SocketTransport | None = None
+    began = time.perf_counter()
+
+    def position() -> tuple[str | None, float]:
+        return ("the start", began) if rank is None else rank.position()
+
+    def last_words(reason: str) -> None:
+        if config.cluster.name in ("processes", "lab") and not outside:
+            return  # the launcher reports it
+        if failed is not None:
+            failed(reason)
+        print(f"repro: {reason}", file=sys.stderr, flush=True)
+
     torch.set_num_threads(threads_each(config, place.local_size))
-    device = _device(config, place)
-    own_gpu = _own_gpus(store, place, device)
-    if own_gpu:
-        wire = transport.nccl(store, place.rank, place.size, config.timeout_s, device)
-    else:
-        wire = transport.gloo(store, place.rank, place.size, config.timeout_s)
-    control = Collective(wire)
-    rank = Rank(Collective(wire), control, device, own_gpu, store, interrupt=interrupt, together=together)
+    if outside:
+        address = environment.own_address()
     try:
-        with watchdog.watched(store, place.rank, rank.position):
+        with watchdog.watched(store, place.rank, place.size, position, last_words, outside, address):
+            try:
+                device = device_of(config, place)
+                patience_s = config.timeout_s if outside else start.START_S
+                start.assemble(store, place.rank, place.size, patience_s, interrupt)
+                own_gpu = own_gpus(store, place, device)
+                if switch is not None and switch.held:
+                    pace = Pace(switch.dilation * config.network.alpha_s, switch.line_bits_per_s)
+                    wire = sockets.join(store, place.rank, place.size, address, config.timeout_s, pace)
+                else:
+                    wire = _join(config, place, store, device if own_gpu else None)
+            except (ConfigError, KeyboardInterrupt) as error:
+                start.failed(store, place.rank, error)
+                raise
+            except BaseException as error:
+                raise start.failed(store, place.rank, error) from error
+            control = Collective(wire.unheld() if isinstance(wire, SocketTransport) else wire)
+            rank = Rank(Collective(wire), control, device, own_gpu, store, [], interrupt, turns or nullcontext(), joint)
+            rank.dilation = 1.0 if switch is None else switch.dilation
+            rank.clock = wire.clock if isinstance(wire, SocketTransport) else rank.clock
             return _run_rank(config, rank, main, data)
     finally:
-        wire.close()
+        if wire is not None:
+            wire.close()
+
+
+def _join(config: Config, place: Place, store: dist.Store, gpu: torch.device | None) -> transport.GroupTransport:
+    if gpu is not None:
+        return transport.nccl(store, place.rank, place.size, config.timeout_s, gpu)
+    return transport.gloo(store, place.rank, place.size, config.timeout_s)
 
 
 def threads_each(config: Config, local_size: int) -> int:
-    """Of a rank, inside its operations."""
+    """Returns how many threads a rank uses inside an operation."""
     return config.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
 
 
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
     try:
         rank.machines = rank.control.gather_objects(socket.gethostname())
-        rank.alone = rank.alone or len(set(rank.machines)) == rank.size
+        rank.own_machine = rank.own_machine or len(set(rank.machines)) == rank.size
         if config.machines is not None:
             rank.machines = made_up(config.machines, rank.size)
         result = main(config, rank, data)
-        rank.control.barrier()  # nobody hangs up while another still listens
+        rank.control.barrier()  # no rank disconnects while another still receives
         return result
     except CollectiveError as error:
         raise rank.cause(error) from error
     except BaseException as error:
         known = isinstance(error, RunError | ConfigError)
-        reason = str(error) if known else _unexpected(config, rank.rank, error)
+        if isinstance(error, OSError) and error.errno in FULL:
+            reason = explain(error)
+        else:
+            reason = str(error) if known else _unexpected(config, rank.number, error)
         rank.store.compare_set(watchdog.CAUSE, "", reason)
         raise error if known else RunError(reason) from error
 
 
 def made_up(machines: int, size: int) -> list[str]:
-    """Neighbouring ranks on one machine, as many on each as on the next or one more."""
+    """Puts neighbouring ranks on one machine; the numbers of ranks on two machines differ by one at most."""
     return [f"machine-{number * machines // size}" for number in range(size)]
 
 
 def _unexpected(config: Config, rank: int, error: BaseException) -> str:
-    """One line about an error that nobody foresaw; its traceback goes into the run folder."""
+    """Returns one line about an unforeseen error; writes its traceback into the run folder."""
     path = config.folder / f"error-rank-{rank}.txt"
     try:
         path.write_text("".join(traceback.format_exception(error)))
@@ -158,120 +238,51 @@ def _unexpected(config: Config, rank: int, error: BaseException) -> str:
     return f"rank {rank}: {type(error).__name__}: {error}{where}"
 
 
-def _own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
-    """Whether every rank has a GPU that no other rank has. All ranks get the same answer.
-
-    By the GPUs' own numbers: SLURM may show a task one GPU only, which each of them then counts as the first.
-    """
-    own = f"{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
-    store.set(f"gpu/{place.rank}", own)
-    everyone = [store.get(f"gpu/{number}") for number in range(place.size)]
-    return all(everyone) and len(set(everyone)) == place.size
+def _places(size: int) -> list[Place]:
+    """Returns the places of ranks that are all on this machine."""
+    return [Place(number, size, number, size) for number in range(size)]
 
 
-def _device(config: Config, place: Place) -> torch.device:
-    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
-    return torch.device("cuda", place.local_rank % torch.cuda.device_count())
+def _turns(config: Config) -> AbstractContextManager[object]:
+    """Limits how many CPU ranks compute at once to the cores: 32 at once would hold 32 times what backward keeps."""
+    if device_of(config, _places(config.nodes)[0]).type != "cpu":
+        return nullcontext()
+    return threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // threads_each(config, config.nodes)))
 
 
-def _threads(config: Config, main: Main, share: Share, interrupt: Interrupt) -> Any:
-    """Ranks as threads, each with a gloo group of its own on one store in memory: 32 of them start within a second."""
+def _threads(
+    config: Config,
+    main: Main,
+    share: Share,
+    interrupt: Interrupt,
+    make_joint: Joint | None,
+    failed: Failed | None,
+) -> Any:
+    """Runs ranks as threads, each with its own gloo group on one store in memory: 32 of them start within a second."""
     store, data, size = dist.HashStore(), share(config), config.nodes
-    places = [Place(number, size, number, size) for number in range(size)]
-    at_once = max(1, len(os.sched_getaffinity(0)) // threads_each(config, size))
-    together = Together(size, at_once) if len({_device(config, place) for place in places}) == 1 else None
+    places, turns = _places(size), _turns(config)
+    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 
     def body(number: int) -> None:
         try:
-            results[number] = run_rank(config, places[number], store, main, data, interrupt, together)
+            results[number] = run_rank(
+                config, places[number], store, main, data, interrupt, turns, joint, failed=failed
+            )
         except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=body, args=(number,), name=f"rank-{number}") for number in range(size)]
-    for thread in threads:
-        thread.start()
+    for number, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError as error:  # the ranks that run already learn of it while they wait for all
+            failures.append(start.failed(store, number, error))
+            threads = threads[:number]
+            break
     for thread in threads:
         thread.join()
     if failures:
         raise failures[0]
     return results[0]
-
-
-def _processes(config: Config, main: Main, share: Share, interrupt: Interrupt, switch: lab.Lab | None = None) -> Any:
-    """Ranks as processes, forked from a server that has imported torch once and run nothing with it."""
-    context = multiprocessing.get_context("forkserver")
-    dynamo = ["torch._dynamo"] if config.algo.module == "ddp" else []  # which DDP imports when it is made: seconds
-    context.set_forkserver_preload(["repro.training", "repro.ranks", *dynamo])
-    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    with tempfile.TemporaryDirectory(prefix="repro-") as folder:
-        ranks = [
-            context.Process(
-                target=_process,
-                args=(config, number, folder, store.port, main, share, switch),
-                name=f"rank {number}",
-            )
-            for number in range(config.nodes)
-        ]
-        with preempt.shielded():  # until a rank listens, a signal for it waits
-            for rank in ranks:
-                rank.start()
-        killed = _watch(ranks, interrupt)
-        outcomes = [pickle.loads(path.read_bytes()) for path in sorted(Path(folder).glob("outcome-*"))]
-    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    if killed:
-        raise RunError(killed)
-    if errors:
-        raise errors[0]
-    if len(outcomes) < config.nodes:
-        raise RunError("the ranks were ended from outside before they were done; type the same command to go on")
-    return outcomes[0]
-
-
-def _watch(ranks: list[Any], interrupt: Interrupt) -> str | None:
-    """Wait for all; when one dies the others get GRACE_S. Says which rank was killed from outside, if one was."""
-    deadline, killed, told = None, None, False
-    while alive := [rank for rank in ranks if rank.is_alive()]:
-        multiprocessing.connection.wait([rank.sentinel for rank in alive], timeout=1.0)
-        if interrupt.is_set() and not told:
-            told = True
-            for rank in alive:
-                os.kill(rank.pid, signal.SIGUSR2)
-        for rank in ranks:
-            if rank.exitcode and deadline is None:
-                deadline = time.monotonic() + GRACE_S
-                killed = f"{rank.name} was killed by signal {-rank.exitcode}" if rank.exitcode < 0 else None
-        if deadline is not None and time.monotonic() > deadline:
-            for rank in alive:
-                rank.kill()
-    return killed
-
-
-def _process(
-    config: Config, number: int, folder: str, port: int, main: Main, share: Share, switch: lab.Lab | None
-) -> None:
-    outcome: Any
-    try:
-        store = dist.TCPStore("127.0.0.1", port, None, False, wait_for_workers=False)
-        if switch is not None:
-            lab.enter(switch, number)  # before any thread; the connection to the store stays outside
-        parent = multiprocessing.parent_process()
-        if parent is not None:  # killed outright, the launcher must not leave ranks behind that hold its run folder
-            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-        place = Place(number, config.nodes, number, config.nodes)
-        with preempt.listening() as interrupt:
-            outcome = run_rank(config, place, store, main, share(config), interrupt)
-    except BaseException as error:
-        outcome = error if isinstance(error, RunError | ConfigError) else RunError(f"rank {number}: {error!r}")
-    Path(folder, f"outcome-{number:06d}").write_bytes(pickle.dumps(outcome))
-    if isinstance(outcome, BaseException):
-        raise SystemExit(1)
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)

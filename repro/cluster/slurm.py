@@ -1,7 +1,7 @@
-"""A sweep as SLURM arrays: one run per array task, one array per number of nodes.
+"""Submits a sweep as SLURM arrays: one run per array task, one array per number of nodes.
 
-A manifest is one JSON object a line, {"run": name, "config": resolved configuration}, read back by
-`repro run --manifest FILE --line N`: no value passes through a shell, and what was submitted stays.
+A manifest has one JSON object per line, {"run": name, "config": resolved configuration}, which
+`repro run --manifest FILE --line N` reads back: no value passes through a shell, and a record of the launch stays.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
-from repro import status
-from repro.config import Config, ConfigError, RunError, from_dict
-from repro.lock import Held, Lock
+from repro.config.schema import Config, ConfigError, RunError, from_dict
+from repro.json_text import json_text
+from repro.screen import plural
+from repro.whole_files import write_whole
 
-WAIT_S = 60.0  # for another `repro launch` of the same results folder
+LAUNCHES = "launches"  # the folder in RESULTS that keeps manifests and logs
+JOB_PREFIX = "repro-"
+OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
+
+States = Callable[[Iterable[Config], Path], dict[Path, str]]  # of the runs in their folders
+Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a folder
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,8 @@ class Array:
 
     @property
     def name(self) -> str:
-        """The job's name: by it `repro status` finds the manifest of a job in the queue."""
-        return f"{status.JOB_PREFIX}{self.folder.name}-n{self.nodes}"
+        """Returns the job's name, by which `repro status` finds the manifest of a job in the queue."""
+        return f"{JOB_PREFIX}{self.folder.name}-n{self.nodes}"
 
     @property
     def manifest(self) -> Path:
@@ -44,10 +50,10 @@ class Array:
 
     def write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.manifest.write_text("".join(line(config) + "\n" for config in self.runs))
+        write_whole(self.manifest, "".join(line(config) + "\n" for config in self.runs))
 
     def command(self, options: list[str]) -> list[str]:
-        """The sbatch call. `options` are the user's; what `repro status` relies on stands after them."""
+        """Returns the sbatch command. `options` are the user's; what `repro status` relies on comes after them."""
         logs = str(self.folder.resolve()).replace("%", "%%")
         return [
             "sbatch", "--parsable", *options, f"--array=1-{len(self.runs)}", f"--ntasks={self.nodes}",
@@ -56,21 +62,24 @@ class Array:
         ]  # fmt: skip
 
 
-def launch(configs: list[Config], only: str | None, dry_run: bool, options: list[str]) -> Iterator[str]:
-    """Submit what is neither done nor in the queue; yields lines for the user. Raises ConfigError, RunError.
+def launch(
+    configs: list[Config], only: str | None, dry_run: bool, options: list[str], states: States, turn: Turn
+) -> Iterator[str]:
+    """Submits the runs neither done nor in the queue; yields lines for the user. Raises ConfigError, RunError.
 
-    `only`: a state, and just the runs in it. Without sbatch: the manifests, and how to run them here.
+    `only` limits it to the runs in that state. Without sbatch, it writes the manifests and says how to run them here.
+    Launches of one results folder take turns: the later sees in the queue what the earlier sent.
     """
     if configs[0].tradeoff.bits_per_s:
-        raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro run in place of repro launch")
+        raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro map in place of repro launch")
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
         raise ConfigError(f"results={results}: SLURM cannot write logs to a path with a backslash; choose another")
     if dry_run:
-        yield from _plan(configs, only, results, options)
+        yield from _plan(configs, only, results, options, states)
         return
-    with _alone(results / status.LAUNCHES):
-        chosen = yield from _choose(configs, only, results)
+    with turn(results / LAUNCHES):
+        chosen = yield from _choose(configs, only, results, states)
         for array in chosen:
             array.write()
             if shutil.which("sbatch") is None:
@@ -79,18 +88,18 @@ def launch(configs: list[Config], only: str | None, dry_run: bool, options: list
             else:
                 job = submit(array.command(options))
                 logs = f"{array.folder}/{job}_*.log"
-                yield f"job {job}: {len(array.runs)} runs of {array.nodes} nodes, logs {logs}"
+                yield f"job {job}: {plural(len(array.runs), 'run')} of {plural(array.nodes, 'node')}, logs {logs}"
     if chosen:
         yield f"repro status{_results_option(results)}"
 
 
 def line(config: Config) -> str:
-    """One line of a manifest: JSON escapes line ends, so it is one line whatever the values are."""
-    return json.dumps({"run": f"{config.folder.parent.name}/{config.run_id}", "config": asdict(config)})
+    """Returns one line of a manifest: JSON escapes line ends, so it is one line whatever the values are."""
+    return json_text({"run": f"{config.folder.parent.name}/{config.run_id}", "config": asdict(config)})
 
 
 def read_line(manifest: Path, number: int) -> Config:
-    """The configuration on line `number` (from 1) of a manifest. Raises ConfigError."""
+    """Returns the configuration on line `number` (from 1) of a manifest. Raises ConfigError."""
     try:
         lines = manifest.read_text().rstrip("\n").split("\n")
     except OSError as error:
@@ -104,13 +113,13 @@ def read_line(manifest: Path, number: int) -> Config:
 
 
 def launchers() -> Path:
-    """launchers/ beside the package in a wheel's installation, one folder up in a checkout."""
-    inside = Path(__file__).parent / "launchers"
+    """Returns the folder launchers/: inside the package in a wheel's installation, beside it in a checkout."""
+    inside = Path(__file__).parents[1] / "launchers"
     return inside if inside.is_dir() else inside.parent.parent / "launchers"
 
 
 def submit(command: list[str]) -> str:
-    """Call sbatch; returns the job's id. Raises RunError."""
+    """Calls sbatch and returns the job's id. Raises RunError."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -120,53 +129,37 @@ def submit(command: list[str]) -> str:
     return done.stdout.strip().partition(";")[0]
 
 
-def _plan(configs: list[Config], only: str | None, results: Path, options: list[str]) -> Iterator[str]:
-    for array in (yield from _choose(configs, only, results)):
+def _plan(configs: list[Config], only: str | None, results: Path, options: list[str], states: States) -> Iterator[str]:
+    for array in (yield from _choose(configs, only, results, states)):
         yield shlex.join(array.command(options))
         yield from (f"  {number}  {config.folder}" for number, config in enumerate(array.runs, 1))
 
 
-def _choose(configs: list[Config], only: str | None, results: Path) -> Generator[str, None, list[Array]]:
+def _choose(
+    configs: list[Config], only: str | None, results: Path, states: States
+) -> Generator[str, None, list[Array]]:
     """Yields what is left out and why; returns the arrays of the rest."""
-    states = status.states(configs, results)
-    chosen = [c for c in configs if (states[c.folder] == only if only else states[c.folder] in status.OPEN)]
-    for state in sorted(set(states.values())):
-        count = sum(states[c.folder] == state for c in configs if c not in chosen)
+    found = states(configs, results)
+    chosen = [c for c in configs if (found[c.folder] == only if only else found[c.folder] in OPEN)]
+    for state in sorted(set(found.values())):
+        count = sum(found[c.folder] == state for c in configs if c not in chosen)
         if count:
             yield f"{count} of {len(configs)} runs left out: {state}"
-    return arrays(chosen, results / status.LAUNCHES / _stamp(results / status.LAUNCHES))
+    return arrays(chosen, results / LAUNCHES / _stamp(results / LAUNCHES))
 
 
 def arrays(configs: list[Config], folder: Path) -> list[Array]:
-    """One array per resource shape, which is the number of nodes: all tasks of a SLURM array share one."""
+    """Returns one array per resource shape, which is the number of nodes: all tasks of a SLURM array share one."""
     ordered = sorted(configs, key=lambda config: config.nodes)
     return [Array(nodes, tuple(runs), folder) for nodes, runs in groupby(ordered, lambda config: config.nodes)]
 
 
 def _stamp(folder: Path) -> str:
-    """A name for this launch that no earlier one in `folder` has."""
+    """Returns a name for this launch that no earlier one in `folder` has."""
     now, number = time.strftime("%Y%m%d-%H%M%S"), 1
     while (folder / f"{now}.{number}").exists():
         number += 1
     return f"{now}.{number}"
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Launches of one results folder take turns: the later sees in the queue what the earlier sent."""
-    end = time.monotonic() + WAIT_S
-    while True:
-        try:
-            lock = Lock(folder)
-            break
-        except Held:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _results_option(results: Path) -> str:

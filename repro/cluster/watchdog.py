@@ -1,60 +1,133 @@
-"""Which rank the others wait for: every rank tells the store where it is, and none outlives a failed run.
+"""Finds which rank the others wait for: every rank has a heartbeat in the store, and none outlives a failed run.
 
-A collective that waits longer than `timeout_s` fails on the ranks that wait, but they do not know for whom.
-So each rank has a thread that writes its position to the store once a second; the first that fails reads all.
+Once a second a thread of each rank writes the rank's position and reads the others' (`repro.cluster.stalls`). So a
+rank that is frozen, hangs or is cut off is found long before a collective fails by `timeout_s`. Time is counted in
+beats: where all processes were stopped (Ctrl-Z, a closed laptop), no rank missed any.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from repro.cluster import stalls
+from repro.cluster.stalls import Position
+from repro.json_text import json_text
 
 if TYPE_CHECKING:
     import torch.distributed as dist
 
 BEAT_S = 1.0
 GRACE_S = 15.0  # how long a rank may take to end once the run has failed
+STUCK_S = 3.0  # the same, where the others were found to wait in vain: nothing wakes them
+DEAF_BEATS = 40  # how long a store on another machine may take to answer
 CAUSE = "cause"  # the store's key for the first error of any rank
+STALLED = "stalled"  # its key for: a heartbeat found the error, and no rank will end by itself
 
 Where = Callable[[], tuple[str | None, float]]  # in which collective, since when (time.perf_counter)
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a rank is: in which collective (None: in none), for how many seconds, and its beats so far."""
-
-    inside: str | None
-    seconds: float
-    beat: int
+Words = Callable[[str], None]  # what a process does with the reason before it ends itself
 
 
 @contextmanager
-def watched(store: dist.Store, rank: int, position: Where) -> Iterator[None]:
-    """While inside, publish this rank's `position()`; end the process if it outlives a failed run."""
+def watched(
+    store: dist.Store, rank: int, size: int, where: Where, last_words: Words, remote: bool, address: str = ""
+) -> Iterator[None]:
+    """Publishes, while inside, where this thread is, watches the others, and ends a process that outlives a failed run.
+
+    `remote`: the store is another machine's, which may be gone. `address`: this rank's on the ranks' network, "" where
+    no link can be cut.
+    """
     done = threading.Event()
-    arguments = (store, rank, position, done)
-    thread = threading.Thread(target=_beat, args=arguments, name=f"watch-{rank}", daemon=True)
-    thread.start()
+    heart = Heart(store, rank, size, where, last_words, address)
+    jobs = [("watch", heart.beat), *([("guard", heart.guard)] if remote and rank else [])]
+    threads = [threading.Thread(target=job, args=(done,), name=f"{name}-{rank}", daemon=True) for name, job in jobs]
+    for thread in threads:
+        thread.start()
     try:
         yield
     finally:
         done.set()
-        thread.join(timeout=BEAT_S)  # it hangs itself if the store does
+        for thread in threads:
+            thread.join(timeout=BEAT_S)  # it hangs if the store does
+
+
+class Heart:
+    """The heartbeat of one rank, made by the rank's own thread."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, where: Where, last_words: Words, address: str):
+        self.store, self.rank, self.size, self.where, self.last_words = store, rank, size, where, last_words
+        self.effort, self.others = stalls.Effort(), stalls.Others(rank)
+        self.links = stalls.Links(store, rank, size, address) if address else None
+        self.host = socket.gethostname()
+        self.beats = 0
+
+    def beat(self, done: threading.Event) -> None:
+        failed_at = None
+        while not done.wait(BEAT_S if self.beats else 0):
+            grace = GRACE_S
+            try:
+                self.store.set(_key(self.rank), json_text(asdict(self.position())))
+                failed = self.store.check([CAUSE])
+                if not failed and self.beats % stalls.LOOK_EVERY == 0 and self.size > 1:
+                    failed = self.look()
+                if failed and self.store.check([STALLED]):
+                    grace = STUCK_S
+            except RuntimeError:  # the store went with rank 0
+                failed = True
+            self.beats += 1
+            failed_at = (failed_at or time.monotonic()) if failed else None
+            if failed_at is not None and time.monotonic() - failed_at > grace:
+                self.end(grace)
+
+    def position(self) -> Position:
+        inside, since = self.where()
+        seconds = time.perf_counter() - since
+        still = self.effort.still(busy=inside is not None)
+        unreached = self.links.unreached(0.0 if inside is None else seconds) if self.links is not None else []
+        return Position(inside, seconds, self.beats, still, os.getpid(), self.host, unreached)
+
+    def look(self) -> bool:
+        """Returns whether the others wait for some rank in vain; tells all of them why."""
+        reason = self.others.stalled(positions(self.store, self.size))
+        if reason is None:
+            return False
+        if self.store.compare_set(CAUSE, "", reason).decode() == reason:
+            self.store.set(STALLED, "")
+        return True
+
+    def guard(self, done: threading.Event) -> None:
+        """Ends the process if the store is silent, on a thread of its own: the heartbeat's own call never returns."""
+        seen, silent = -1, 0
+        while not done.wait(BEAT_S):
+            silent = silent + 1 if seen == self.beats else 0
+            seen = self.beats
+            if silent > DEAF_BEATS:
+                self.last_words(f"rank 0 is gone: killed, frozen or cut off; its store was silent for {silent} s")
+                os._exit(1)
+
+    def end(self, grace: float) -> None:
+        """Ends the process: the rank is stuck where no exception reaches it, in gloo, a kernel, a read, a lock."""
+        reason = f"rank {self.rank} hung {grace:g} s after the run failed"
+        with suppress(RuntimeError):
+            if self.store.check([CAUSE]):
+                reason = self.store.get(CAUSE).decode()
+        self.last_words(reason)
+        os._exit(1)
 
 
 def explain(store: dist.Store, rank: int, size: int, error: str) -> str:
-    """The run's cause of failure: that of the rank which failed first, or who is behind this rank's `error`.
+    """Returns why the run failed: the error of the rank that failed first, or which rank caused this rank's `error`.
 
-    Looks twice at all positions, so it takes some seconds: a rank that shows no beat in between is gone.
+    Reads all positions twice, so it takes some seconds: a rank without a beat in between is gone.
     """
-    found: list[str] = []
+    causes: list[str] = []
 
     def look() -> None:
         with suppress(RuntimeError):
@@ -62,22 +135,22 @@ def explain(store: dist.Store, rank: int, size: int, error: str) -> str:
                 before = positions(store, size)
                 time.sleep(2.5 * BEAT_S)
                 store.compare_set(CAUSE, "", diagnose(rank, error, before, positions(store, size)))
-            found.append(store.get(CAUSE).decode())
+            causes.append(store.get(CAUSE).decode())
 
-    thread = threading.Thread(target=look, daemon=True)  # a frozen rank 0 never answers, and no call says so
+    thread = threading.Thread(target=look, daemon=True)  # a call to a frozen rank 0 never returns
     thread.start()
     thread.join(timeout=10 * BEAT_S)
-    return found[0] if found else f"rank 0 is gone: killed, frozen or cut off, its store with it. {error}"
+    return causes[0] if causes else f"rank 0 is gone: killed, frozen or cut off, its store with it. {error}"
 
 
 def positions(store: dist.Store, size: int) -> list[Position | None]:
-    """What each rank published last; None where it never did."""
+    """Returns what each rank published last; None where it never did."""
     keys = [_key(rank) for rank in range(size)]
     return [Position(**json.loads(store.get(key))) if store.check([key]) else None for key in keys]
 
 
 def diagnose(rank: int, error: str, before: list[Position | None], after: list[Position | None]) -> str:
-    """Name the ranks that `rank` waited for when its collective failed with `error`."""
+    """Names the ranks that `rank` waited for when its collective failed with `error`."""
     others = [(r, before[r], after[r]) for r in range(len(after)) if r != rank]
     gone = [str(r) for r, old, new in others if new is None or (old is not None and old.beat == new.beat)]
     late = [f"{r} (for {new.seconds:.0f} s)" for r, _, new in others if new is not None and new.inside is None]
@@ -87,24 +160,6 @@ def diagnose(rank: int, error: str, before: list[Position | None], after: list[P
     if late:
         return f"rank {', '.join(late)} is in no collective while others wait for it. {error}"
     return f"{error}. The others wait too: {'; '.join(waits)}"
-
-
-def _beat(store: dist.Store, rank: int, position: Where, done: threading.Event) -> None:
-    beat, failed_at = 0, None
-    while not done.wait(BEAT_S if beat else 0):
-        beat += 1
-        try:
-            inside, since = position()
-            store.set(_key(rank), json.dumps(asdict(Position(inside, time.perf_counter() - since, beat))))
-            failed = store.check([CAUSE])
-        except RuntimeError:  # the store went with rank 0
-            failed = True
-        failed_at = (failed_at or time.monotonic()) if failed else None
-        if failed_at is not None and time.monotonic() - failed_at > GRACE_S:
-            # Stuck where no exception reaches it: in a kernel, a read, a lock.
-            text = f"rank {rank} hangs {GRACE_S:g} s after the run failed: ending its process"
-            print(text, file=sys.stderr, flush=True)
-            os._exit(1)
 
 
 def _key(rank: int) -> str:

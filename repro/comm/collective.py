@@ -1,4 +1,4 @@
-"""Collective: what an algorithm may say to the other ranks. It counts every byte at the call that sends it."""
+"""Collective: the calls with which an algorithm talks to other ranks. Each call counts the bytes that it sends."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from repro.network import Round, Traffic, ring
+from repro.comm.traffic import Round, Traffic, ring
 
 
 class Transport(Protocol):
-    """Moves tensors between ranks: `repro.transport` has gloo, NCCL and plain memory."""
+    """Moves tensors between ranks; `repro.comm.transport` implements gloo, NCCL and plain memory."""
 
     rank: int
     size: int
@@ -35,15 +35,15 @@ class Transport(Protocol):
 
 
 class CollectiveError(RuntimeError):
-    """A collective failed on this rank: the message names the rank, the operation and the peer it waited for."""
+    """Reports that a collective failed on this rank, with the rank, the operation and the peer it waited for."""
 
 
 class Collective:
-    """The ranks' conversation over one transport.
+    """Connects the ranks over one transport.
 
     `traffic` counts what this rank sent and received, round by round, so an algorithm cannot misreport;
-    `seconds` is the time spent inside (waiting for slower ranks included); `hidden_s` of the work that is done on
-    other threads is what nobody waited for.
+    `seconds` is the time spent in calls, waiting for slower ranks included; `hidden_s` is the part of it that other
+    threads spent while this thread did not wait.
     """
 
     def __init__(self, transport: Transport):
@@ -52,10 +52,10 @@ class Collective:
         self.traffic = Traffic()
         self.seconds, self.hidden_s = 0.0, 0.0
         self.other: Collective | None = None  # made by `aside`
-        self.position: tuple[str | None, float] = (None, time.perf_counter())  # in which call, and since when
+        self.position: tuple[str | None, float] = (None, time.perf_counter())  # the call it is in, and since when
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """Sum `x` over all ranks, in place: a ring, reduce-scatter then all-gather, of 2(P-1) rounds of |x|/P."""
+        """Sums `x` over all ranks, in place: a ring, reduce-scatter then all-gather, of 2(P-1) rounds of |x|/P."""
         if self.size > 1:
             with self._span("all_reduce", "all"):
                 self.transport.all_reduce(x)
@@ -63,7 +63,7 @@ class Collective:
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """All ranks' `x`, stacked: [P, *x.shape]. Bruck et al., 1997: ceil(log2 P) rounds, (P-1)|x| sent, for any P."""
+        """Stacks all ranks' `x`: [P, *x.shape]. Bruck et al., 1997: ceil(log2 P) rounds, (P-1)|x| sent, for any P."""
         blocks = x.new_empty((self.size, *x.shape))  # block i is that of rank (rank + i) mod P until the last line
         blocks[0] = x
         have = 1
@@ -75,13 +75,13 @@ class Collective:
         return blocks.roll(self.rank, 0)
 
     def exchange(self, x: Tensor, peer: int) -> Tensor:
-        """Send `x` to `peer` while receiving its tensor of the same shape and dtype: one full-duplex round."""
+        """Sends `x` to `peer` while receiving its tensor of the same shape and dtype: one full-duplex round."""
         return self.shift(x, peer, peer)
 
     def shift(self, x: Tensor, to: int, source: int, like: Tensor | None = None) -> Tensor:
-        """Send `x` to `to` while receiving from `source`: one full-duplex round. `like` is x unless given.
+        """Sends `x` to `to` while receiving a tensor like `like`, or `x`, from `source`: one full-duplex round.
 
-        Where `x` or `like` is empty, nothing travels in that direction; both ends must know.
+        If `x` or `like` is empty, nothing travels in that direction; both ends must know.
         """
         received = torch.empty_like(x if like is None else like)
         if x.numel() and received.numel():
@@ -98,7 +98,7 @@ class Collective:
         self.traffic.add(Round(peer, x.nbytes, None, 0))
 
     def recv(self, like: Tensor, peer: int) -> Tensor:
-        """Receive a tensor of the shape and dtype of `like` from `peer`."""
+        """Receives a tensor of the shape and dtype of `like` from `peer`."""
         received = torch.empty_like(like)
         with self._span("recv", peer):
             self.transport.recv(received, peer)
@@ -106,7 +106,7 @@ class Collective:
         return received
 
     def broadcast(self, x: Tensor, root: int = 0) -> Tensor:
-        """`root`'s `x` on every rank, by a binomial tree of ceil(log2 P) rounds. `x` fixes shape and dtype."""
+        """Returns `root`'s `x` on every rank by a binomial tree of ceil(log2 P) rounds. `x` fixes shape and dtype."""
         place = (self.rank - root) % self.size
         for distance in reversed(list(distances(self.size))):
             if place % (2 * distance) == distance:
@@ -116,13 +116,13 @@ class Collective:
         return x
 
     def aside(self) -> Collective:
-        """The same ranks on wires of their own, for another thread. Collective: all ranks make the first call."""
+        """Connects the same ranks on separate wires, for another thread. All ranks must make the first call."""
         if self.other is None:
             self.other = Collective(self.transport.aside())
         return self.other
 
     def join(self, aside: Collective, waited: float) -> None:
-        """Count here what `aside` has sent since it was last joined; `waited`: seconds this thread waited for it."""
+        """Counts here what `aside` has sent since it was last joined; this thread waited `waited` seconds for it."""
         for done in aside.traffic.rounds:
             self.traffic.add(done)
         self.seconds += aside.seconds
@@ -133,13 +133,14 @@ class Collective:
         self.all_reduce(torch.zeros(1))
 
     def gather_objects(self, item: Any) -> list[Any]:
-        """Every rank's `item`, in rank order. For control only (schedules, errors): it pickles."""
+        """Returns every rank's `item`, in rank order. It pickles, so it is for control only (rounds, errors)."""
         payload = torch.frombuffer(bytearray(pickle.dumps(item)), dtype=torch.uint8)
         sizes = self.all_gather(torch.tensor([payload.numel()]))
         padded = payload.new_zeros(int(sizes.max()))
         padded[: payload.numel()] = payload
         rows = self.all_gather(padded)
-        return [pickle.loads(rows[r, : int(sizes[r])].numpy().tobytes()) for r in range(self.size)]
+        parts = [rows[r, : int(sizes[r])].numpy().tobytes() for r in range(self.size)]
+        return [pickle.loads(part) for part in parts]  # noqa: S301  (the ranks of one run trust each other)
 
     def _transfer(self, name: str, x: Tensor, to: int, into: Tensor, source: int) -> None:
         with self._span(name, to if to == source else f"{to} and {source}"):
@@ -152,7 +153,7 @@ class Collective:
         self.position = (f"{name} with rank {peer}", start)
         try:
             yield
-            self.position = (None, time.perf_counter())  # not after a failure: where it failed is what others ask
+            self.position = (None, time.perf_counter())  # kept after a failure, so that others can ask where it failed
         except RuntimeError as error:
             waited = time.perf_counter() - start
             reason = re.sub(r"^\[\S*gloo\S*\] ", "", str(error).strip()).split(". This is")[0].splitlines()[0]
@@ -163,7 +164,7 @@ class Collective:
 
 
 def distances(size: int) -> Iterator[int]:
-    """1, 2, 4, ... below `size`: the ceil(log2 P) rounds of trees and butterflies."""
+    """Yields 1, 2, 4, ... below `size`: the ceil(log2 P) rounds of trees and butterflies."""
     distance = 1
     while distance < size:
         yield distance

@@ -1,38 +1,43 @@
-"""Sparse sums by owners of index ranges: rank r sums what all ranks selected in range r, then all share the result.
+"""Sums sparse vectors at owners of index ranges: rank r sums what all ranks selected in range r, then all share it.
 
-The skeleton of Ok-Topk (Li & Hoefler, PPoPP 2022, section 3): nobody receives an entry that it need not add up, so
-a node moves about 2 k pairs whatever P is. `largest` is ours: the exact k largest over all owners, found without
+This is the skeleton of Ok-Topk (Li & Hoefler, PPoPP 2022, section 3): no rank receives an entry that it need not add,
+so a node moves about 2 k pairs for any P. `largest` is ours: it finds the exact k largest over all owners without
 moving them.
 """
 
 from __future__ import annotations
 
+import bisect
+import itertools
+
 import torch
 from torch import Tensor
 
-from repro.collective import Collective, distances
-from repro.costs import PAIR_BYTES, Cost, all_gather, log2, together
-from repro.sparse import Sparse, pack, select, unpack
+from repro.comm.collective import Collective, distances
+from repro.comm.cost_formulas import Cost, all_gather, in_turn, log2, message_bytes, most_bytes
+from repro.compression.sparse import Sparse, select
+from repro.compression.wire import Wire
 
-BITS = 8  # of the key that one histogram resolves
-SLACK = 16  # k / SLACK entries too many are gathered and cut there, rather than found by another histogram
+BITS = 8  # bits of the key that one histogram resolves
+SLACK = 16  # up to k / SLACK extra entries are gathered and dropped later, which saves another histogram
 KEY_BITS = 62  # 31 of the magnitude, 31 of the index
 
 
 def ranges(index: Tensor, size: int, parameters: int) -> Tensor:
-    """The P - 1 inner boundaries that share the ascending `index` out evenly; of [0, m) if there are too few."""
+    """Returns the P - 1 inner boundaries that split the ascending `index` evenly, or [0, m) if it is too short."""
     n = index.numel()
     if n < size:
         return torch.arange(1, size, device=index.device) * parameters // size
     return index[torch.arange(1, size, device=index.device) * n // size].long()
 
 
-def sum_at_owners(local: Sparse, boundaries: Tensor, collective: Collective) -> Sparse:
-    """This rank's range of the sum of all ranks' `local`, ascending, added in rank order; zeros are left out."""
+def sum_at_owners(local: Sparse, boundaries: Tensor, wire: Wire, collective: Collective) -> Sparse:
+    """Returns this rank's range of the sum of all ranks' `local`, ascending, added in rank order, without zeros."""
+    owners = _by_owner(wire, boundaries)
     cuts = torch.searchsorted(local.index.long(), boundaries).tolist()
     edges = [0, *cuts, local.index.numel()]
     parts = [_span(local, start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
-    parts = _exchange(parts, collective)
+    parts = _exchange(parts, owners, collective)
     index, position = torch.cat([part.index for part in parts]).unique(sorted=True, return_inverse=True)
     total = local.value.new_zeros(index.numel())
     for part, at in zip(parts, position.split([part.index.numel() for part in parts]), strict=True):
@@ -41,22 +46,22 @@ def sum_at_owners(local: Sparse, boundaries: Tensor, collective: Collective) -> 
 
 
 def largest(mine: Sparse, k: int, collective: Collective) -> Sparse:
-    """This rank's share of the k largest magnitudes over all ranks, ties to the smaller index, and k / SLACK more.
+    """Returns this rank's share of the k largest magnitudes over all ranks, and up to k / SLACK more.
 
-    Radix selection: entries are keyed by the bits of their magnitude, then of their index, so no two are alike;
-    histograms of 8 bits of the key, summed over the ranks, narrow down where the k-th largest lies.
+    Ties go to the smaller index. A radix selection: the key of an entry is the bits of its magnitude, then of its
+    index, so keys are distinct; histograms of 8 bits of the key, summed over the ranks, narrow down the k-th largest.
     """
     magnitude = mine.value.abs().float().view(torch.int32).long()
     key = (magnitude << 31) | (torch.iinfo(torch.int32).max - mine.index.long())
-    low, missing, shift = 0, k, KEY_BITS  # the k-th key is the `missing`-th largest of those in [low, low + 2^shift)
+    low, missing, shift = 0, k, KEY_BITS  # the k-th key is the `missing`-th largest in [low, low + 2^shift)
     while shift > 0:
         inside = key[(key >= low) & (key < low + (1 << shift))]
         width = min(BITS, shift)
         shift -= width
-        found = torch.bincount((inside - low) >> shift, minlength=1 << width)
-        from_top = sum_small(found.int(), collective).flip(0).cumsum(0)
+        histogram = torch.bincount((inside - low) >> shift, minlength=1 << width)
+        from_top = sum_small(histogram.int(), collective).flip(0).cumsum(0)
         if int(from_top[-1]) <= missing:
-            break  # all that are left
+            break  # all remaining keys are needed
         digit = int((from_top < missing).sum())
         low += ((1 << width) - 1 - digit) << shift
         above = int(from_top[digit - 1]) if digit else 0
@@ -66,22 +71,24 @@ def largest(mine: Sparse, k: int, collective: Collective) -> Sparse:
     return Sparse(mine.index[key >= low], mine.value[key >= low])
 
 
-def gather(mine: Sparse, collective: Collective) -> Sparse:
-    """All ranks' entries, in rank order. They are first spread evenly, so that every rank passes on equally much."""
-    rank, size = collective.rank, collective.size
+def gather(mine: Sparse, boundaries: Tensor, wire: Wire, collective: Collective) -> Sparse:
+    """Returns all owners' entries, in rank order; they are first spread evenly, so all ranks send equally much."""
+    rank, size, owners = collective.rank, collective.size, _by_owner(wire, boundaries)
     counts = collective.all_gather(torch.tensor([mine.index.numel()], dtype=torch.int32)).view(-1).tolist()
     total, start = sum(counts), sum(counts[:rank])
     if not total:
         return mine
     share = [total * r // size for r in range(size + 1)]
     parts = [_span(mine, *(min(max(edge - start, 0), counts[rank]) for edge in share[r : r + 2])) for r in range(size)]
-    mine = _join(_exchange_known(parts, _overlaps(counts, share, rank), collective))
-    most = -(-total // size)
-    return _join([unpack(row, mine.value.dtype) for row in collective.all_gather(pack(mine, most))])
+    mine = _join(_exchange_known(parts, _overlaps(counts, share, rank), [owners[rank]] * size, owners, collective))
+    most, rows = -(-total // size), _of_shares(wire, boundaries, counts, share)
+    message, _ = rows[rank].pack(mine, most)
+    received = collective.all_gather(message)
+    return _join([row.unpack(one, most) for row, one in zip(rows, received, strict=True)])
 
 
 def top(gathered: Sparse, k: int) -> Sparse:
-    """The k largest of entries in index order, which are few."""
+    """Returns the k largest of a few entries in index order."""
     if gathered.index.numel() <= k:
         return gathered
     kept = select(gathered.value, k).index.long()
@@ -89,9 +96,9 @@ def top(gathered: Sparse, k: int) -> Sparse:
 
 
 def sum_small(x: Tensor, collective: Collective) -> Tensor:
-    """The sum of all ranks' integers `x`: whole vectors swapped with partners 1, 2, 4, ..., as latency is all here.
+    """Sums all ranks' integers `x` by swapping whole vectors at distances 1, 2, 4, ..., as only latency matters here.
 
-    log2 P rounds, and two more beyond a power of two.
+    It takes floor(log2 P) rounds, and two more if P is not a power of two.
     """
     rank, size = collective.rank, collective.size
     core = 1 << (size.bit_length() - 1)
@@ -107,47 +114,70 @@ def sum_small(x: Tensor, collective: Collective) -> Tensor:
     return x
 
 
-def bound(size: int, k: int) -> Cost:
-    """The most that a node sends for k entries of every rank, and of the result: 6 k words and counts.
+def bound(size: int, parameters: int, k: int, wire: str) -> Cost:
+    """Returns the most that a node sends if every rank and the result have k entries: 6 k words as pairs, and counts.
 
-    4 k (P-1)/P words where the ranges hold equally many entries; 2 k more to spread them if one range holds all.
+    These are 4 k (P-1)/P words if the ranges hold equally many entries; 2 k more spread them if one range holds all.
     """
     if size == 1:
         return Cost(0, 0)
     kept = k + k // SLACK
-    pairs = PAIR_BYTES * (k + kept + (size - 1) * -(-kept // size))
-    counts = together(all_gather(size, 4 * size), all_gather(size, 4))
+    parts = most_bytes(wire, k, parameters, size - 1) + most_bytes(wire, kept, parameters, size - 1)
+    pairs = parts + (size - 1) * message_bytes(wire, -(-kept // size), parameters)
+    counts = in_turn(all_gather(size, 4 * size), all_gather(size, 4))
     histograms = -(-KEY_BITS // BITS)
     sums = Cost(histograms * 4 * 2**BITS * (log2(size) + 1), histograms * (log2(size) + 1))
-    return together(Cost(pairs, 2 * (size - 1) + log2(size)), counts, sums)
+    return in_turn(Cost(pairs, 2 * (size - 1) + log2(size)), counts, sums)
 
 
-def _exchange(parts: list[Sparse], collective: Collective) -> list[Sparse]:
-    """Part r goes to rank r; what comes back is each rank's part for this one. Lengths are told first."""
+def _by_owner(wire: Wire, boundaries: Tensor) -> list[Wire]:
+    """Returns the wire for each owner's range."""
+    edges = [0, *boundaries.tolist(), wire.memory.residual.numel()]
+    return [wire.within(start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+
+
+def _of_shares(wire: Wire, boundaries: Tensor, counts: list[int], share: list[int]) -> list[Wire]:
+    """Returns the wire for each rank's share of all entries: the ranges of the owners that they come from.
+
+    All are as wide as the widest, so that all messages have one size.
+    """
+    edges = [0, *boundaries.tolist(), wire.memory.residual.numel()]
+    ends, spans = list(itertools.accumulate(counts)), []
+    for first, last in zip(share, share[1:], strict=False):
+        left, right = (bisect.bisect_right(ends, place) for place in (first, last - 1))  # owners of both ends
+        spans.append((edges[left], edges[right + 1]) if first < last else (0, 0))
+    width = max(stop - start for start, stop in spans)
+    return [wire.within(start, start + width) for start, _ in spans]
+
+
+def _exchange(parts: list[Sparse], owners: list[Wire], collective: Collective) -> list[Sparse]:
+    """Sends part r to its owner, rank r, and returns each rank's part for this one. Lengths are sent first."""
     lengths = torch.tensor([part.index.numel() for part in parts], dtype=torch.int32)
-    told = collective.all_gather(lengths)[:, collective.rank].tolist()
-    return _exchange_known(parts, told, collective)
+    incoming = collective.all_gather(lengths)[:, collective.rank].tolist()
+    return _exchange_known(parts, incoming, owners, [owners[collective.rank]] * collective.size, collective)
 
 
-def _exchange_known(parts: list[Sparse], lengths: list[int], collective: Collective) -> list[Sparse]:
-    """The same where this rank knows how many entries each rank sends to it. Empty messages are not sent."""
-    rank, size, value = collective.rank, collective.size, parts[0].value
+def _exchange_known(
+    parts: list[Sparse], lengths: list[int], to_each: list[Wire], from_each: list[Wire], collective: Collective
+) -> list[Sparse]:
+    """Does the same if this rank knows how many entries each rank sends to it. Empty messages are not sent."""
+    rank, size = collective.rank, collective.size
     received = list(parts)
     for distance in range(1, size):
         to, source = (rank + distance) % size, (rank - distance) % size
-        wire = pack(parts[to], parts[to].index.numel())
-        like = wire.new_empty(lengths[source] * (4 + value.itemsize))
-        received[source] = unpack(collective.shift(wire, to, source, like), value.dtype)
+        message, _ = to_each[to].pack(parts[to], parts[to].index.numel())
+        answer = collective.shift(message, to, source, from_each[source].room(lengths[source]))
+        received[source] = from_each[source].unpack(answer, lengths[source])
     return received
 
 
 def _overlaps(counts: list[int], share: list[int], rank: int) -> list[int]:
-    """How many of each rank's entries fall into this rank's share of the whole row."""
-    found, start = [], 0
+    """Returns how many of each rank's entries fall into this rank's share of all entries."""
+    overlaps, start = [], 0
     for count in counts:
-        found.append(max(0, min(start + count, share[rank + 1]) - max(start, share[rank])))
+        overlaps.append(max(0, min(start + count, share[rank + 1]) - max(start, share[rank])))
         start += count
-    return found
+    return overlaps
 
 
 def _span(sparse: Sparse, start: int, stop: int) -> Sparse:

@@ -1,7 +1,7 @@
 """BAGUA's four communication primitives (arXiv:2107.01499, section 3), pure functions over a `Collective`.
 
-Centralized: every rank gets the sum over all. Decentralized: every rank averages with its peers of the step. Each
-in full precision or through a codec. One rank has nobody to talk to: it gets its own x back, uncompressed.
+Centralized: every rank gets the sum over all. Decentralized: every rank averages with its peers of the step. Both
+exist in full precision and with a codec. With P = 1 the rank gets its own x back, uncompressed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro.collective import Collective
-from repro.quantize import Codec
+from repro.comm.collective import Collective
+from repro.compression.codecs import Codec
+from repro.config.schema import ConfigError
 from repro.rng import derive
-from repro.schema import ConfigError
 
 Topology = Literal["all", "ring", "shift_one", "random_pairs"]
 
@@ -24,7 +24,7 @@ Topology = Literal["all", "ring", "shift_one", "random_pairs"]
 
 
 def scatter_reduce(x: Tensor, collective: Collective) -> Tensor:
-    """C_FP_S. The sum of all ranks' `x` [m], added in rank order: the same bits on every rank.
+    """Sums all ranks' `x` [m] in rank order, so that every rank has the same bits (C_FP_S).
 
     Sends 2 (P-1) ceil(m/P) elements in P - 1 + ceil(log2 P) rounds.
     """
@@ -41,9 +41,9 @@ def compressed_scatter_reduce(
     worker_error: Tensor | None = None,
     server_error: Tensor | None = None,
 ) -> Tensor:
-    """C_LP_S. The sum of all ranks' `x` [m] as float32, compressed on its way to the owners and on its way back.
+    """Sums all ranks' `x` [m] as float32, compressed on the way to the owners and on the way back (C_LP_S).
 
-    `worker_error` [m] and `server_error` [ceil(m/P)], the owner's, join what is compressed and are overwritten with
+    `worker_error` [m] and the owner's `server_error` [ceil(m/P)] are added before compression and overwritten with
     what compression lost: sum + all errors == all x + all old errors. Sends 2 (P-1) codec.nbytes(ceil(m/P))
     bytes in P - 1 + ceil(log2 P) rounds.
     """
@@ -57,7 +57,7 @@ def compressed_scatter_reduce(
         mine -= codec.decode(wires, width)
         worker_error.copy_(mine.view(-1)[:m])
     total = codec.decode(all_to_all(wires, collective), width).sum(0)
-    total[max(0, m - collective.rank * width) :] = 0  # what compression made of the padding
+    total[max(0, m - collective.rank * width) :] = 0  # the padding may decode to other values
     if server_error is not None:
         total += server_error
     wire = codec.encode(total[None])
@@ -68,13 +68,13 @@ def compressed_scatter_reduce(
 
 
 def chunks(x: Tensor, size: int) -> Tensor:
-    """x [m] as [size, ceil(m/size)], padded with zeros: row r is what rank r owns."""
+    """Reshapes x [m] to [size, ceil(m/size)], padded with zeros; rank r owns row r."""
     width = -(-x.numel() // size)
     return F.pad(x, (0, size * width - x.numel())).view(size, width)
 
 
 def all_to_all(rows: Tensor, collective: Collective) -> Tensor:
-    """Row r goes to rank r, and what rank r sent here becomes row r: [P, ...] -> [P, ...] in P - 1 rounds."""
+    """Sends row r to rank r and puts what rank r sent into row r: [P, ...] -> [P, ...] in P - 1 rounds."""
     rank, size = collective.rank, collective.size
     received = torch.empty_like(rows)
     received[rank] = rows[rank]
@@ -88,11 +88,11 @@ def all_to_all(rows: Tensor, collective: Collective) -> Tensor:
 
 
 def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0) -> list[tuple[int, int]]:
-    """The rounds of `step`, each as (rank to send to, rank to receive from).
+    """Returns the rounds of `step`, each as (rank to send to, rank to receive from). Raises ConfigError.
 
     ring: both neighbours, one round each. shift_one: the lower half of the ranks pairs with the upper half, shifted
-    by one each step; an even P alone. random_pairs: pairs drawn from (seed, step), the same on all ranks; with odd
-    P one rank sits the step out. Raises ConfigError.
+    by one each step; P must be even. random_pairs: pairs drawn from (seed, step), the same on all ranks; with odd P
+    one rank has no peer in the step.
     """
     if topology not in get_args(Topology):
         raise ConfigError(f"topology={topology}: choose one of {', '.join(get_args(Topology))}.")
@@ -118,20 +118,20 @@ def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0
 
 
 def exchange_with_peers(x: Tensor, collective: Collective, topology: Topology, step: int, seed: int) -> list[Tensor]:
-    """`x` goes to every peer of the step; returns theirs, in the order of `peers` (all: of ranks, without its own)."""
-    found = peers(topology, collective.rank, collective.size, step, seed)
-    if topology == "all" and found:
+    """Sends `x` to every peer of the step; returns theirs in the order of `peers` (`all`: rank order)."""
+    rounds = peers(topology, collective.rank, collective.size, step, seed)
+    if topology == "all" and rounds:
         rows = collective.all_gather(x)
         return [rows[rank] for rank in range(collective.size) if rank != collective.rank]
-    return [collective.shift(x, to, source) for to, source in found]
+    return [collective.shift(x, to, source) for to, source in rounds]
 
 
 def mix_with_peers(
     x: Tensor, collective: Collective, topology: Topology = "ring", step: int = 0, seed: int = 0
 ) -> Tensor:
-    """D_FP_S. The mean of `x` and the peers' of this step.
+    """Returns the mean of `x` and of the peers' x in this step (D_FP_S).
 
-    All ranks' x keep their mean; with `all` every rank gets that mean, by a ring all-reduce. Sends |x| to each peer.
+    The mean over all ranks does not change; `all` gives it to every rank by a ring all-reduce. Sends |x| to each peer.
     """
     if topology == "all":
         return collective.all_reduce(x.clone()).div_(collective.size)
@@ -142,7 +142,7 @@ def mix_with_peers(
 def compressed_mix_with_peers(
     x: Tensor, collective: Collective, codec: Codec, topology: Topology = "ring", step: int = 0, seed: int = 0
 ) -> Tensor:
-    """D_LP_S. The mean of `x` [m] and the peers', all of them as the codec carries them, as float32.
+    """Returns the float32 mean of `x` [m] and of the peers' x, each after encoding and decoding (D_LP_S).
 
     Sends codec.nbytes(m) to each peer.
     """

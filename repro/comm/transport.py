@@ -1,4 +1,4 @@
-"""The wires under a Collective: a torch.distributed process group, or plain memory between threads."""
+"""Transports carry a Collective's messages: a torch.distributed process group, or plain memory between threads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 
 
 class GroupTransport:
-    """One rank's end of a torch.distributed process group of its own, so that ranks may be threads or processes.
+    """Gives each rank its own torch.distributed process group object, so that ranks may be threads or processes.
 
-    Gloo moves CPU memory: a CUDA tensor goes through pinned CPU buffers. NCCL needs a GPU for every rank.
+    Gloo moves CPU memory: a CUDA tensor passes through pinned CPU buffers. NCCL needs one GPU per rank.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class GroupTransport:
         """`again(number)` joins the same ranks in one more group."""
         self.group, self.rank, self.size = group, group.rank(), group.size()
         self.again, self.asides = again, list[GroupTransport]()
-        self.device = device or torch.device("cpu")  # where the wire's buffers live
+        self.device = device or torch.device("cpu")  # where send and receive buffers live
 
     def send(self, x: Tensor, peer: int) -> None:
         self.group.send([self._wire(x)], peer, 0).wait()
@@ -63,7 +63,7 @@ class GroupTransport:
         return self.asides[-1]
 
     def close(self) -> None:
-        """Drop the connections: ranks still waiting for this one fail at once instead of at their timeout."""
+        """Drops the connections: ranks still waiting for this one fail at once instead of at their timeout."""
         for other in self.asides:
             other.close()
         self.group.abort()
@@ -84,7 +84,7 @@ class GroupTransport:
 
 
 def gloo(store: dist.Store, rank: int, size: int, timeout_s: float) -> GroupTransport:
-    """Join `size` ranks over gloo. Every rank calls this with the same `store`; none may be missing."""
+    """Joins `size` ranks over gloo. Every rank must call this with the same `store`."""
     group = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=timeout_s))
 
     def again(number: int) -> GroupTransport:
@@ -94,7 +94,7 @@ def gloo(store: dist.Store, rank: int, size: int, timeout_s: float) -> GroupTran
 
 
 def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torch.device) -> GroupTransport:
-    """The same over NCCL, one GPU (`device`) a rank."""
+    """Joins the ranks over NCCL, with one GPU (`device`) per rank."""
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = timedelta(seconds=timeout_s)
     torch.cuda.set_device(device)
@@ -107,7 +107,7 @@ def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torc
 
 
 class MemoryTransport:
-    """Ranks as threads that hand tensors over in memory: real message schedules without torch.distributed."""
+    """Passes tensors in memory between ranks that are threads: real messages without torch.distributed."""
 
     def __init__(self, rank: int, wires: Wires):
         self.rank, self.size, self.wires = rank, wires.size, wires
@@ -124,7 +124,7 @@ class MemoryTransport:
         self.recv(into, source)
 
     def all_reduce(self, x: Tensor) -> None:
-        """Summed on rank 0 in rank order, so the bits do not depend on which thread runs first."""
+        """Sums on rank 0 in rank order, so the bits do not depend on which thread runs first."""
         if self.rank:
             self.send(x, 0)
             self.recv(x, 0)
@@ -143,7 +143,7 @@ class MemoryTransport:
 
 
 class Wires:
-    """The mailboxes that the `MemoryTransport`s of one run share, one a pair of ranks, made when first used."""
+    """Holds the mailboxes that the `MemoryTransport`s of one run share, one per pair of ranks, made at first use."""
 
     def __init__(self, size: int, timeout_s: float = 60.0):
         self.size, self.timeout_s, self.closed = size, timeout_s, threading.Event()

@@ -1,1 +1,1 @@
-"""One file per command of `repro`; see repro/cli.py for what a file holds."""
+"""Defines the commands of `repro`, one file each; see repro/cli.py for what a file holds."""

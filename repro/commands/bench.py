@@ -1,4 +1,4 @@
-"""`repro bench network` and `repro bench collectives`."""
+"""Defines `repro bench` with network, collectives, step and regret, and adds the commands of `bench_selection`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from repro.commands.bench_selection import gradient, merge, selection
+from repro.commands.overrides import Overrides
 
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings; commas sweep.")]
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
 
 
@@ -34,12 +34,13 @@ def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None
     torchrun --nproc-per-node 2 -m repro bench network   between ranks that torchrun or srun started
     repro run network=results/lab/network.yaml           use what was measured
     """
-    from repro import bench, config
-    from repro.environment import discover
+    from repro.cluster.environment import discover
+    from repro.config import compose
+    from repro.timing import bench_links
 
     cluster = "environment" if discover() else "lab"
-    (one,) = config.compose([f"cluster={cluster}", "nodes=2", *(overrides or [])])
-    bench.measure_network(one, out, typer.echo)
+    (one,) = compose.typed(overrides or [], {"cluster": cluster, "nodes": "2"})
+    bench_links.measure_network(one, out, typer.echo)
 
 
 def collectives(
@@ -62,12 +63,20 @@ def collectives(
 
     Modelled with the network's alpha and beta: calibrate them first with `repro bench network`.
     """
-    from repro import bench, config
-    from repro.numbers import counts
+    from repro.config import compose
+    from repro.config.counts import counts
+    from repro.runs import places
 
-    defaults = {"algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": "2,4,8,16"}
-    configs = config.compose(in_lab(defaults, overrides or []))
-    bench.measure_collectives(configs, counts("--parameters", parameters), repeats, out)
+    defaults = {"cluster": "lab", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": "2,4,8,16"}
+    sizes = counts("--parameters", parameters)
+    configs = compose.typed(overrides or [], defaults)
+    places.check_file(out)
+    for config in configs:
+        if config.nodes == 1:
+            raise compose.ConfigError("nodes=1: one node sends nothing that could be measured; type nodes=2 or more.")
+    from repro.timing import bench_collectives
+
+    bench_collectives.measure_collectives(configs, sizes, repeats, out)
     typer.echo(f"written: {out}")
 
 
@@ -83,9 +92,10 @@ def step(
     repro bench step model=resnet20 algo=gtopk nodes=32
     repro bench step model=vgg16 algo=dense,gtopk nodes=8 --steps 1
     """
-    from repro import bench_step, config
+    from repro.config import compose
+    from repro.timing import bench_step
 
-    bench_step.measure_steps(config.compose(overrides or []), steps, repeats, out)
+    bench_step.measure_steps(compose.typed(overrides or []), steps, repeats, out)
     typer.echo(f"written: {out / 'step.jsonl'}")
 
 
@@ -100,9 +110,11 @@ def regret(
     repro bench regret model=resnet20 nodes=2 network.bits_per_s=1e9 --out /tmp/regret.json
     repro bench regret algo=dense,topk,gtopk,oktopk network.bits_per_s=3e8,1e9
     """
-    from repro import config, regret
+    from repro.config import compose
+    from repro.timing import planner_check
 
     defaults = {
+        "cluster": "lab",
         "model": "resnet20,vgg16",
         "nodes": "4",
         "network.bits_per_s": "1e8,3e8,1e9,1e10",
@@ -112,10 +124,4 @@ def regret(
         "threads": "1",
         "density_warmup": "[]",
     }
-    regret.measure(config.compose(in_lab(defaults, overrides or [])), out, typer.echo)
-
-
-def in_lab(defaults: dict[str, str], overrides: list[str]) -> list[str]:
-    """The user's overrides, and those of `defaults` whose keys are not among them."""
-    given = {text.partition("=")[0] for text in overrides}
-    return ["cluster=lab", *(f"{key}={value}" for key, value in defaults.items() if key not in given), *overrides]
+    planner_check.measure(compose.typed(overrides or [], defaults), out, typer.echo)

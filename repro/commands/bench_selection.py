@@ -1,4 +1,4 @@
-"""`repro bench selection`, `repro bench merge` and `repro bench gradient`."""
+"""Defines `repro bench selection`, `repro bench merge` and `repro bench gradient`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from repro.commands.overrides import Overrides
 
 
 def selection(
@@ -27,9 +29,9 @@ def selection(
     over_copy and over_add: times as long as a copy, as an addition in place; topk_over: torch.topk takes so
     many times as long. The selection itself uses one thread; torch and numpy may use more.
     """
-    from repro import bench_selection
-    from repro.config import ConfigError
-    from repro.numbers import counts
+    from repro.config.counts import counts
+    from repro.config.schema import ConfigError
+    from repro.timing import bench_selection
 
     try:
         shares = [float(text) for text in densities.split(",")]
@@ -51,14 +53,14 @@ def merge(
     \b
     repro bench merge --out /tmp/selection
     """
-    from repro import bench_selection
+    from repro.timing import bench_selection
 
     bench_selection.measure_merges(repeats, out)
     typer.echo(f"written: {out / 'merge.jsonl'}")
 
 
 def gradient(
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings.")] = None,
+    overrides: Overrides = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps before.")] = 20,
     out: Annotated[Path, typer.Option(help="The file.")] = Path("gradient.pt"),
 ) -> None:
@@ -68,7 +70,8 @@ def gradient(
     repro bench gradient model=resnet20 data=cifar10 --out resnet20.pt
     repro bench gradient model=alexnet data=synthetic data.image_size=224 batch_per_node=8 --out alexnet.pt
     """
-    from repro import bench_selection, config
+    from repro.config import compose
+    from repro.timing import bench_selection
 
-    (one,) = config.compose(["nodes=1", *(overrides or [])])
+    (one,) = compose.typed(overrides or [], {"nodes": "1"})
     typer.echo(f"written: {out} ({bench_selection.record(one, steps, out)})")

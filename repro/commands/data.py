@@ -1,4 +1,4 @@
-"""`repro data status` and `repro data prepare`."""
+"""Defines `repro data status` and `repro data prepare`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+ROOT = Path("data")
 Root = Annotated[Path, typer.Option(help="Where the data sets are: data.root of the runs.")]
 
 
@@ -18,31 +19,48 @@ def register(app: typer.Typer) -> None:
 
 
 def complete(incomplete: str) -> list[str]:
-    from repro.choices import group_options
+    from repro.config.groups import group_options
 
     return [name for name in group_options("data") if name.startswith(incomplete)]
 
 
-def status(root: Root = Path("data")) -> None:
-    """Which data sets are ready, and how to get the others.
+def status(root: Root = ROOT) -> None:
+    """Which data sets are ready, and how to get the others. Equal fingerprints are equal images.
 
     \b
     repro data status
     repro data status --root /scratch/data
     """
-    from repro import data
-    from repro.sweep import table
+    from repro import data, screen
+    from repro.config.schema import ConfigError
 
-    table([
+    if root != ROOT and not root.is_dir():
+        raise ConfigError(f"--root {root}: there is no such folder; `repro data prepare NAME --root {root}` makes it.")
+
+    rows = data.status(root)
+    screen.show([
         {
             "data": row["name"],
-            "state": row["state"],
-            "size": f"{row['size'] / 1e6:.0f} MB" if row["size"] else "",
-            "where": str(row["path"] or ""),
-            "how": "" if row["state"] == "ready" and row["path"] else row["how"],
+            "state": "ready" if row["state"] == "ready" else "missing" if row["state"] == "missing" else "wrong",
+            "images are": row["kind"],
+            "classes": row["classes"],
+            "to train": row["images"] and row["images"][0],
+            "to test": row["images"] and row["images"][1],
+            "size": screen.Bytes(row["size"]) if row["size"] else None,
+            "fingerprint": row["fingerprint"],
         }
-        for row in data.status(root)
+        for row in rows
     ])  # fmt: skip
+    typer.echo()
+    for row in rows:
+        where = f"is at {row['path']}" if row["path"] else row["how"]
+        if row["state"] == "missing":
+            where = f"is not at {row['path']}. {row['how']}"
+        elif row["state"] != "ready":
+            where = f"at {row['path']}: {row['state']} {row['how']}"
+        if row["size_from"] and row["size_from"] < sum(row["images"]):
+            where += f" (size: from that of {row['size_from']:,} images)"
+        typer.echo(screen.sentence(f"{row['name']} {where}"))
 
 
 def prepare(
@@ -51,7 +69,7 @@ def prepare(
         str | None,
         typer.Option("--from", metavar="PATH", help="A folder or file here, instead of a download."),
     ] = None,
-    root: Root = Path("data"),
+    root: Root = ROOT,
 ) -> None:
     """Make a data set ready: download or import it, check it, and pack it.
 
@@ -59,7 +77,13 @@ def prepare(
     repro data prepare cifar10
     repro data prepare cifar10 --from cifar10.zip         an archive, a zip or a folder of class folders
     repro data prepare imagenet --from FOLDER   with train/CLASS/*.JPEG and val/CLASS/*.JPEG
-    """
-    from repro import data
 
+    What is there already stays as it is, unless --from names what to make it of.
+    """
+    from repro import data, screen
+
+    if source is None and (here := data.prepared(name, root)) is not None:
+        path, content = here
+        typer.echo(screen.sentence(f"{name} is ready already: {path}, {content}. Remove it to make it again."))
+        return
     typer.echo(f"{name} is ready: {data.prepare(name, source, root)}")

@@ -1,24 +1,39 @@
-"""`repro launch`."""
+"""Defines `repro launch`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-
-def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-    from repro.complete import overrides
-
-    return overrides(ctx.params.get("words") or [], incomplete)
+from repro.commands.overrides import complete
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(launch)
+    app.command(cls=Launch)(launch)
+
+
+class Launch(TyperCommand):
+    """Tells who leaves out the two dashes before sbatch's options where they belong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {option for parameter in self.get_params(ctx) for option in parameter.opts}
+        before = args[: args.index("--")] if "--" in args else args
+        for word in before:
+            if word.startswith("--") and word.partition("=")[0] not in known:
+                from repro.config.groups import near
+                from repro.config.schema import ConfigError
+
+                raise ConfigError(
+                    f"{word}: repro launch has no such option.{near(word, sorted(known), '{}')} Options of sbatch "
+                    f"stand after two dashes: repro launch KEY=VALUE ... -- {word}"
+                )
+        return super().parse_args(ctx, args)
 
 
 def launch(
-    words: Annotated[
+    overrides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE... [-- SBATCH OPTIONS]",
@@ -40,12 +55,17 @@ def launch(
     What is done, running or in the queue is left out: the same command submits what is missing. Without
     SLURM it writes the manifests and says how to run them here. `repro status` shows how it goes.
     """
-    from repro import config, status
-    from repro import launch as submission
+    from repro.cluster import slurm as submission
+    from repro.config import compose
+    from repro.runs import lock, same_data, status
+    from repro.train import aggregator
 
-    if only is not None and only not in status.OPEN:
-        raise config.ConfigError(f"--only {only}: choose one of {', '.join(status.OPEN)}")
-    given = words or []
+    if only is not None and only not in submission.OPEN:
+        raise compose.ConfigError(f"--only {only}: choose one of {', '.join(submission.OPEN)}")
+    given = overrides or []
     cut = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))
-    for text in submission.launch(config.compose(given[:cut]), only, dry_run, given[cut:]):
+    configs = same_data.settle(compose.typed(given[:cut]), typer.echo)
+    for config in configs:  # whether there is a GPU is for the node to say that it runs on
+        aggregator.check(config)
+    for text in submission.launch(configs, only, dry_run, given[cut:], status.states, lock.in_turn):
         typer.echo(text)

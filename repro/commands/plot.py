@@ -1,4 +1,4 @@
-"""`repro plot figures`, `repro plot tables` and `repro plot list`."""
+"""Defines `repro plot figures`, `repro plot tables` and `repro plot list`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def figures(
     runs: Runs = None,
     out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/figures"),
     formats: Annotated[str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")] = "pdf,png",
+    no_notes: Annotated[bool, typer.Option("--no-notes", help="Captions go into NAME.txt and NAME.tex.")] = False,
+    width: Annotated[str, typer.Option(help="single or double: columns of a page.  [default: the figure's own]")] = "",
 ) -> None:
     """Draw the figures, each with the plotted numbers as CSV beside it.
 
@@ -38,10 +40,11 @@ def figures(
     repro plot figures                                 from the committed summaries
     repro plot figures --runs results/runs             with the runs of this machine
     repro plot figures --only convergence --format svg --out paper/
+    repro plot figures --no-notes --width single --out paper/    for a paper: \\input{NAME.tex} has the caption
     """
-    from repro import plots
+    from repro.report import write_items
 
-    plots.figures(only or [], runs, out, formats.split(","), typer.echo)
+    write_items.figures(only or [], runs, out, formats.split(","), typer.echo, notes=not no_notes, width=width)
 
 
 def tables(
@@ -55,9 +58,9 @@ def tables(
     repro plot tables
     repro plot tables --only claims --runs results/runs
     """
-    from repro import plots
+    from repro.report import write_items
 
-    plots.tables(only or [], runs, out, typer.echo)
+    write_items.tables(only or [], runs, out, typer.echo)
 
 
 def list_(runs: Runs = None) -> None:
@@ -66,7 +69,7 @@ def list_(runs: Runs = None) -> None:
     \b
     repro plot list
     """
-    from repro import plots
-    from repro.sweep import table
+    from repro import screen
+    from repro.report import write_items
 
-    table(plots.overview(runs))
+    screen.show(write_items.overview(runs, typer.echo))

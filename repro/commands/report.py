@@ -1,4 +1,4 @@
-"""`repro report`."""
+"""Defines `repro report`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,12 @@ def report(
     repro report
     repro report --runs results/runs --out report.html
     """
-    from repro import report as page
-    from repro import results
+    from repro import screen
+    from repro.report import html as page
+    from repro.report import summaries
 
-    page.write(results.load(runs=runs), out)
-    typer.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB, nothing in it is loaded from elsewhere")
+    data = summaries.load(runs=runs)
+    for line in data.left_out:
+        typer.echo(f"left out, {line}")
+    page.write(data, out)
+    typer.echo(f"{out}: {screen.size(out.stat().st_size)}, nothing in it is loaded from elsewhere")

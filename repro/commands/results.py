@@ -1,4 +1,4 @@
-"""`repro results collect` and `repro results readme`."""
+"""Defines `repro results collect` and `repro results docs`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command()(collect)
-    group.command()(readme)
-    app.add_typer(group, name="results", help="Run folders to summaries, and summaries to the README's table.")
+    group.command()(docs)
+    app.add_typer(group, name="results", help="Run folders to summaries, and summaries to the pages.")
 
 
 def collect(
@@ -29,30 +29,39 @@ def collect(
     repro results collect --runs /scratch/runs --only convergence
     repro results collect --runs /scratch/runs --add        seeds run elsewhere, to the summaries that are there
     """
-    from repro import pool, results
+    from repro.report import pool_seeds, summaries
+    from repro.screen import plural
 
-    summaries, left_out = results.collect(runs, only or [])
+    collected, left_out = summaries.collect(runs, only or [])
     if add:
-        there = results.saved(out)
-        summaries = {name: pool.pool(there[name], new) if name in there else new for name, new in summaries.items()}
-    for path in results.save(summaries, out):
-        typer.echo(f"{path}: {len(summaries[path.stem]['groups'])} settings")
+        existing = summaries.saved(out)
+        collected = {
+            name: pool_seeds.pool(existing[name], new) if name in existing else new for name, new in collected.items()
+        }
+    for path in summaries.save(collected, out):
+        groups = collected[path.stem]["groups"]
+        typer.echo(f"{path}: {plural(sum(len(group['runs']) for group in groups), 'run')} in {len(groups)} settings")
     for line in left_out:
         typer.echo(f"left out, {line}")
 
 
-def readme(
-    file: Annotated[Path, typer.Argument(help="The README.")] = Path("README.md"),
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if it is out of date.")] = False,
+def docs(
+    ctx: typer.Context,
+    root: Annotated[Path, typer.Argument(help="The checkout.")] = Path("."),
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 if one is out of date.")] = False,
 ) -> None:
-    """Write the results table between the README's markers, from the committed summaries.
+    """Write the tables and lists of the README and docs/ anew, from the code and the committed summaries.
 
     \b
-    repro results readme
-    repro results readme --check
+    repro results docs
+    repro results docs --check
     """
-    from repro import readme as section
+    from repro.report import pages, reference
 
-    current = section.update(file, write=not check)
-    typer.echo(f"{file} is up to date." if current or not check else f"{file} is out of date: repro results readme")
-    raise typer.Exit(0 if current or not check else 1)
+    help_pages = reference.commands(ctx.find_root().command)
+    stale = pages.update(root, not check, {"commands": lambda _, __: help_pages})
+    for file in stale:
+        typer.echo(f"{file} is out of date: repro results docs" if check else f"{file}: written")
+    if not stale:
+        typer.echo("Every page is up to date.")
+    raise typer.Exit(1 if check and stale else 0)

@@ -1,17 +1,19 @@
-"""`repro run`."""
+"""Defines `repro run`."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from repro.commands.overrides import Overrides, complete_key
 
-def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-    from repro.complete import overrides
-
-    return overrides(ctx.params.get("overrides") or [], incomplete)
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+    from repro.config.schema import Config
+    from repro.data import Dataset
 
 
 def register(app: typer.Typer) -> None:
@@ -19,11 +21,12 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", autocompletion=complete, help="Settings; commas sweep."),
-    ] = None,
+    overrides: Overrides = None,
     show: Annotated[bool, typer.Option("--show", help="Print the composed settings and stop.")] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", autocompletion=complete_key, help="Say what a key does, and its source, and stop."),
+    ] = None,
     manifest: Annotated[Path | None, typer.Option(help="A manifest of `repro launch`, with --line.")] = None,
     line: Annotated[int, typer.Option(help="Which run of the manifest.")] = 1,
 ) -> None:
@@ -36,23 +39,45 @@ def run(
     repro run model=vgg16 density=0.0005 density_warmup=[] network=ethernet10g
     repro run network.alpha_s=1e-4 network.beta_s_per_byte=1e-9
     repro run model=alexnet nodes=8 --show                every key and its value
+    repro run --explain density                           what a key does, its range, default and source
 
     A run that is done is not run again, an unfinished one goes on from its last checkpoint: type the same
     command.
     """
-    from repro import config, launch
+    if explain is not None:
+        from repro import screen
+        from repro.config.explain import explain as lines
+
+        typer.echo("\n".join(screen.indented(line) for line in lines(explain)))
+        return
+    from repro.cluster import slurm
+    from repro.config import compose
 
     if manifest is not None and overrides:
-        raise config.ConfigError("--manifest has all settings already; leave out KEY=VALUE")
-    configs = config.compose(overrides or []) if manifest is None else [launch.read_line(manifest, line)]
+        raise compose.ConfigError("--manifest has all settings already; leave out KEY=VALUE")
+    configs = compose.typed(overrides or []) if manifest is None else [slurm.read_line(manifest, line)]
     if show:
-        typer.echo("---\n".join(config.to_yaml(one) for one in configs), nl=False)
+        from repro.config.show import text
+
+        typer.echo("---\n".join(map(text, configs)), nl=False)
         return
     if configs[0].tradeoff.bits_per_s:
-        from repro import tradeoff
+        words = shlex.join(overrides or [])
+        raise compose.ConfigError(f"a grid of networks trains nothing; type repro map {words}")
+    from repro.train import sweep
 
-        tradeoff.run(configs, typer.echo)
-        return
-    from repro import sweep
+    raise typer.Exit(sweep.run(configs, before_a_run, None if manifest else overrides or [], forecast))
 
-    raise typer.Exit(sweep.run(configs))
+
+def forecast(configs: list[Config]) -> str:
+    """Calls that of `repro.timing`, which imports torch."""
+    from repro.timing import forecast
+
+    return forecast.text(configs)
+
+
+def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, Any]]:
+    """Calls that of `repro.timing`, which imports torch: a run that is done needs neither."""
+    from repro.timing import before_run
+
+    return before_run.before_a_run(config, rank, data)

@@ -1,4 +1,4 @@
-"""`repro simulate`."""
+"""Defines `repro simulate`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-OWN = ("node", "parameters")  # keys of this command beside those of `repro run`
+from repro.commands.overrides import completing, take
+
+# keys of this command, and those of `repro run` that it reads differently
+OWN = {"node": "paper", "parameters": "", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": ""}
+
+
+def listed() -> dict[str, tuple[str, ...]]:
+    """Returns this command's own keys, and the values that can be listed."""
+    from repro.config.counts import PROFILES
+
+    return {"node": PROFILES, "parameters": ()}
 
 
 def register(app: typer.Typer) -> None:
@@ -17,9 +27,20 @@ def register(app: typer.Typer) -> None:
 def simulate(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings; commas sweep, dots double; node=, parameters=."),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            autocompletion=completing(listed),
+            help="Settings; commas sweep, dots double; node=, parameters=.",
+        ),
+    ] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--run", help="A finished run, or an experiment's folder, on network=; may be repeated."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the rows as JSON here.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the messages to this folder as Chakra execution traces, one a node.")
+    ] = None,
 ) -> None:
     """Iteration time of many nodes, from the algorithms' own messages and the cost model; nothing is trained.
 
@@ -27,21 +48,43 @@ def simulate(
     repro simulate model=resnet50 algo=dense,topk,gtopk,gtopk_butterfly nodes=4,8,...,1024
     repro simulate model=vgg16 nodes=8,32 network=ethernet10g node=0.14+0.09
     repro simulate model=resnet20 nodes=3,5,6,7,12,31 network=results/lab/network.yaml node=measured
+    repro simulate model=resnet50 algo=gtopk nodes=32 --trace traces     for ASTRA-sim and others
     repro simulate parameters=26214400 nodes=4,8,...,128        the left half of the authors' model figure
+    repro simulate --run results/runs/quickstart network=ethernet10g        finished runs on another network
 
-    node=paper (the default) is the published throughput of one node; node=measured times this machine;
-    node=0.14+0.09 states seconds of compute and of compress. Without algo=, all four are compared.
+    node=paper (the default) is the published throughput of one node, with the published compress of gTop-k for every
+    sparse algorithm; node=measured times this machine; node=0.14+0.09 states seconds of compute and of compress. Of an
+    algorithm whose compress is not known there is a dash, no iteration time. Without algo=, all four are compared.
     """
-    from repro import config, simulate
-    from repro.numbers import counts, doubled
+    from repro.config import compose
+    from repro.config.counts import counts, doubled, node_seconds
+    from repro.runs import places
 
-    own, rest = {"node": "paper", "algo": "dense,topk,gtopk,gtopk_butterfly"}, []
-    for text in overrides or []:
-        key, _, value = text.partition("=")
-        if key in (*OWN, "algo"):
-            own[key] = value
-        else:
-            rest.append(f"{key}={doubled(value)}" if key == "nodes" else text)
-    sizes = counts("parameters", doubled(own["parameters"])) if "parameters" in own else None
-    configs = config.compose([f"algo={own['algo']}", *rest])
-    simulate.run(configs, own["node"], sizes, out)
+    given = compose.once(overrides or [])
+    values, rest = take(overrides, OWN)
+    sizes = counts("parameters", doubled(values["parameters"])) if values["parameters"] else None
+    nodes = [f"nodes={doubled(values['nodes'])}"] if values["nodes"] else []
+    node_seconds(values["node"])
+    if out is not None:
+        places.check_file(out)
+    if trace is not None:
+        places.check_folder(trace, "Name another place with --trace.")
+    if runs:
+        _runs(runs, given, overrides or [], out)
+        return
+    configs = compose.compose([f"algo={values['algo']}", *rest, *nodes])
+    from repro.timing import simulate
+
+    simulate.run(configs, values["node"], sizes, out, trace)
+
+
+def _runs(runs: list[Path], given: list[str], overrides: list[str], out: Path | None) -> None:
+    """Models finished runs on the networks that were typed. Raises ConfigError for any other setting."""
+    from repro.config import compose
+    from repro.timing import rerun
+
+    if wrong := [key for key in given if key.partition(".")[0] != "network"]:
+        raise compose.ConfigError(f"{wrong[0]}=: a finished run keeps its settings; --run takes network= alone.")
+    if not given:
+        raise compose.ConfigError("--run needs another network: type network=ethernet10g")
+    rerun.run(runs, [config.network for config in compose.compose(overrides)], out)

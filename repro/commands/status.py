@@ -1,4 +1,4 @@
-"""`repro status`."""
+"""Defines `repro status`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ from typing import Annotated
 
 import typer
 
+RESULTS = Path("results/runs")
+
 
 def register(app: typer.Typer) -> None:
     app.command()(status)
 
 
+def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes experiments that have runs; every experiment where none has."""
+    from repro.config.groups import group_options
+
+    results = Path(ctx.params.get("results") or RESULTS)
+    begun = sorted({path.parent.parent.name for path in results.glob("*/*/status.json")})
+    return [name for name in begun or group_options("experiment") if name.startswith(incomplete)]
+
+
 def status(
-    experiment: Annotated[str | None, typer.Argument(help="The runs of one experiment; all without it.")] = None,
+    experiment: Annotated[
+        str | None, typer.Argument(autocompletion=complete, help="The runs of one experiment; all without it.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again every few seconds, until all is settled.")] = False,
-    results: Annotated[Path, typer.Option(help="Where the run folders are.")] = Path("results/runs"),
+    results: Annotated[Path, typer.Option(help="Where the run folders are.")] = RESULTS,
 ) -> None:
     """How the runs stand: done, running, pending, failed, preempted; last step, accuracy, time left.
 
@@ -27,8 +40,18 @@ def status(
 
     It reads the run folders, and the queue where there is one: runs need not have been launched from here.
     """
-    from repro import status as state
+    from repro.config.groups import group_options
+    from repro.config.schema import ConfigError
+    from repro.runs import status as state
 
+    if results != RESULTS and not results.is_dir():
+        raise ConfigError(f"--results {results}: there is no such folder.")
+    if experiment is not None and experiment not in group_options("experiment"):
+        begun = sorted({run.name.partition("/")[0] for run in state.survey(results)})
+        if experiment not in begun:
+            raise ConfigError(
+                f"{experiment}: no runs of it are under {results}; there are {', '.join(begun) or 'none'}."
+            )
     while True:
         runs = state.survey(results, experiment)
         if watch:

@@ -1,4 +1,4 @@
-"""`repro tune`."""
+"""Defines `repro tune`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import Annotated
 
 import typer
 
-OWN = {"node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25"}  # keys of this command
-CANDIDATES = {"algo": "all", "density": "0.001,0.01"}  # what is swept unless the user says what
+from repro.commands.overrides import completing, take, words
+
+OWN = {  # keys of this command
+    "node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25", "algo.wire": "pairs,gaps",
+}  # fmt: skip
+CANDIDATES = {"algo": "all", "density": "0.001,0.01"}  # what is swept unless the user names it
+
+
+def listed() -> dict[str, tuple[str, ...]]:
+    """Returns this command's own keys, and the values that can be listed."""
+    from repro.config.counts import PROFILES, RELAXES
+
+    return {**dict.fromkeys(OWN, ()), "node": PROFILES, "relax": RELAXES}
 
 
 def register(app: typer.Typer) -> None:
@@ -18,7 +29,11 @@ def register(app: typer.Typer) -> None:
 def tune(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Settings as of repro run; node=, relax=, target=."),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            autocompletion=completing(listed),
+            help="Settings as of repro run; node=, relax=, target=.",
+        ),
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Train with the first of the ranking.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the whole ranking as JSON here.")] = None,
@@ -36,44 +51,51 @@ def tune(
     node=measured (the default) times compute here; node=paper takes the article's; node=0.14 states seconds of compute,
     node=0.14+0.02 of compress too, which else is timed here. relax=exact: every node applies the mean gradient;
     relax=compressed (the default): or one approximation of it; relax=all: or averages weights, in the background too.
+    algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.7 ranks by the time to that test accuracy where a committed convergence run reached it.
     """
-    from repro import config, planner, sweep
+    from repro import screen
+    from repro.config import compose
+    from repro.config.counts import node_seconds
+    from repro.runs import places
+    from repro.runs.progress import extent
 
-    own, given, swept = dict(OWN), [], dict(CANDIDATES)
-    for text in overrides or []:
-        key, _, value = text.partition("=")
-        if key in own:
-            own[key] = value
-        elif key in swept:
-            swept[key] = value
-        else:
-            given.append(text)
-    target = number("target", own["target"], 0, 1) if own["target"] else None
-    sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in own["bucket_mb"].split(",")]
-    if len(config.compose([*given, "algo=dense"])) > 1:
-        raise config.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
-    configs = config.compose([*given, *(f"{key}={value}" for key, value in swept.items())])
+    compose.once(overrides or [])
+    values, rest = take(overrides, OWN)
+    swept, given = take(rest, CANDIDATES)
+    target = number("target", values["target"], 0, 1) if values["target"] else None
+    sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
+    node_seconds(values["node"])
+    if out is not None:
+        places.check_file(out)
+    if len(compose.compose([*given, "algo=dense"])) > 1:
+        raise compose.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
+    configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
-        raise config.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
+        raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
+    from repro.timing import before_run, planner
+    from repro.train import sweep
+
     planner.threads(configs[0])
     groups = planner.trained() if target is not None else []
-    choices = planner.rank(planner.candidates(configs, own["relax"], sizes), own["node"], target, groups)
-    sweep.table(planner.rows(choices))
-    lines = planner.why(choices)
+    wires = values["algo.wire"].split(",")
+    choices = planner.rank(planner.candidates(configs, values["relax"], sizes, wires), values["node"], target, groups)
+    screen.show(planner.rows(choices))
+    lines = planner.why(choices, values["node"])
     if target is not None and choices[0].to_target_s is None:
         lines.append(f"target={target:g}: no committed run of these on {configs[0].model.name} reached it")
     command = planner.run_command(choices[0], given)
-    typer.echo("\n" + "\n".join([*lines, f"Train with it: {command}"]))
+    typer.echo("\n" + "\n".join(map(screen.sentence, lines)))
+    typer.echo(f"Train with it ({extent(choices[0].config)}; epochs=1 tries it):\n  {command}")
     if out is not None:
-        planner.write(choices, own["node"], given, out)
+        planner.write(choices, values["node"], given, out)
     if run:
-        raise typer.Exit(sweep.run([choices[0].config]))
+        raise typer.Exit(sweep.run([choices[0].config], before_run.before_a_run, [*given, *choices[0].keys]))
 
 
 def number(key: str, text: str, above: float, high: float = float("inf")) -> float:
-    """Raises ConfigError."""
-    from repro.schema import ConfigError
+    """Returns `text` as a number above `above` and at most `high`. Raises ConfigError."""
+    from repro.config.schema import ConfigError
 
     try:
         value = float(text)

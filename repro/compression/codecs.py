@@ -1,10 +1,10 @@
-"""Codecs: rows of floats to rows of bytes that travel, and back. What a codec loses, error feedback can keep.
+"""Codecs encode rows of floats as rows of bytes and decode them. Error feedback can keep what a codec loses.
 
-Every row [n] becomes a row [codec.nbytes(n)] of uint8, a header for each bucket of entries and then the levels. A
-bucket of zeros comes back as zeros, and magnitudes under 1.2e-38 (float32's smallest normal number) may too; a
-bucket that holds an inf or a nan comes back with non-finite entries, so a diverging run is seen to diverge.
+Every row [n] becomes a row [codec.nbytes(n)] of uint8: for each bucket of entries a header, then its levels. A
+bucket of zeros decodes to zeros, and magnitudes under 1.2e-38 (float32's smallest normal number) may do so too; a
+bucket that holds an inf or a nan decodes to non-finite entries, so a diverging run is seen to diverge.
 
-On a CPU they go through the compiled loops of `quantize_kernels.py`, elsewhere through torch's operators.
+CPU tensors use the compiled loops of `codec_kernels.py`, other devices use torch's operators.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from repro import quantize_kernels
+from repro.compression import codec_kernels
 
 COMPILED = ("cpu",)
-TINY = float(quantize_kernels.TINY)  # the smallest divisor: a bucket of zeros is divided by it
+TINY = float(codec_kernels.TINY)  # the smallest divisor, used for a bucket of zeros
 
 
 class Codec(Protocol):
     def encode(self, x: Tensor) -> Tensor:
-        """x, floats [rows, n] -> uint8 [rows, nbytes(n)]."""
+        """Encodes floats x [rows, n] as uint8 [rows, nbytes(n)]."""
         ...
 
     def decode(self, wire: Tensor, n: int) -> Tensor:
-        """uint8 [rows, nbytes(n)] -> float32 [rows, n]."""
+        """Decodes uint8 [rows, nbytes(n)] to float32 [rows, n]."""
         ...
 
     def nbytes(self, n: int) -> int: ...
@@ -37,10 +37,10 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class MinMax:
-    """8 bits: 256 equal steps from a bucket's minimum to its maximum (BAGUA's MinMaxUInt8, arXiv:2107.01499).
+    """Quantises to 8 bits, 256 levels from a bucket's minimum to its maximum (BAGUA's MinMaxUInt8, arXiv:2107.01499).
 
-    Zero is always one of the steps, as the range is stretched to hold it; BAGUA stretches by 1e-7 instead. An
-    entry is off by at most one step, (max - min) / 255. `bucket`: entries that share a range, 0 = the whole row.
+    Zero is always one of the levels, as the range is stretched to hold it; BAGUA stretches by 1e-7 instead. An
+    entry is off by at most one step, (max - min) / 255. `bucket` entries share a range; 0 means the whole row.
     """
 
     bucket: int = 0
@@ -48,7 +48,7 @@ class MinMax:
     def encode(self, x: Tensor) -> Tensor:
         x = _buckets(x, self.bucket)
         if x.device.type in COMPILED:
-            return _join(*_encoded(quantize_kernels.minmax_encode, x, 2, 1))
+            return _join(*_encoded(codec_kernels.minmax_encode, x, 2, 1))
         low, high = x.amin(2, keepdim=True).clamp(max=0), x.amax(2, keepdim=True).clamp(min=0)
         step = ((high - low) / 255).clamp(min=TINY)
         lowest = (high / step).round() - 255
@@ -58,7 +58,7 @@ class MinMax:
     def decode(self, wire: Tensor, n: int) -> Tensor:
         header, levels = _part(wire, n, self.bucket, 2)
         if wire.device.type in COMPILED:
-            return _row(_decoded(quantize_kernels.minmax_decode, header, levels, 1), n)
+            return _row(_decoded(codec_kernels.minmax_decode, header, levels, 1), n)
         return _row((levels + header[..., 1:]) * header[..., :1], n)
 
     def nbytes(self, n: int) -> int:
@@ -68,14 +68,14 @@ class MinMax:
 
 @dataclass(frozen=True)
 class QSGD:
-    """A sign and `2**(bits-1) - 1` levels of the bucket's norm, rounded at random (Alistarh et al., NeurIPS 2017).
+    """Rounds to a sign and `2**(bits-1) - 1` levels of the bucket's norm at random (Alistarh et al., NeurIPS 2017).
 
-    Unbiased: the mean over many draws is x. An entry is off by less than norm / levels. `generator` is the rank's
-    own and lives on the device of x. The levels travel as they are, without the paper's Elias code.
+    It is unbiased: the mean over many draws is x. An entry is off by less than norm / levels. `generator` belongs to
+    this rank and lives on the device of x. The levels travel as they are, without the paper's Elias code.
     """
 
     generator: torch.Generator
-    bits: int = 8  # or 4: two entries a byte
+    bits: int = 8  # or 4: two entries per byte
     bucket: int = 512
     norm: str = "max"  # or "l2"
 
@@ -84,13 +84,13 @@ class QSGD:
         compiled = x.device.type in COMPILED
         norm = largest = x.new_empty(*x.shape[:2], 1) if compiled else x.abs().amax(2, keepdim=True)
         if compiled:
-            _run(quantize_kernels.largest, x, largest)
+            _run(codec_kernels.largest, x, largest)
         if self.norm == "l2":  # of x / largest, as the squares of small entries would vanish
             norm = largest * torch.linalg.vector_norm(x / largest.clamp(min=TINY), dim=2, keepdim=True)
         noise = torch.empty_like(x).uniform_(generator=self.generator)
         if compiled:
             levels = torch.empty_like(x, dtype=torch.uint8)
-            _run(partial(quantize_kernels.qsgd_encode, most), norm, noise, x, levels)
+            _run(partial(codec_kernels.qsgd_encode, most), norm, noise, x, levels)
         else:
             scaled = x / norm.clamp(min=TINY) * most
             levels = ((scaled + noise).floor().clamp(-most, most) + most).to(torch.uint8)  # 0 to 2 most
@@ -104,7 +104,7 @@ class QSGD:
             levels = torch.stack([levels >> 4, levels & 15], 3).flatten(2)
         most = 2 ** (self.bits - 1) - 1
         if wire.device.type in COMPILED:
-            return _row(_decoded(partial(quantize_kernels.qsgd_decode, most), norm, levels, 1), n)
+            return _row(_decoded(partial(codec_kernels.qsgd_decode, most), norm, levels, 1), n)
         return _row((levels.float() - most) / most * norm, n)
 
     def nbytes(self, n: int) -> int:
@@ -114,9 +114,9 @@ class QSGD:
 
 @dataclass(frozen=True)
 class Sign:
-    """One bit: the sign, times the mean magnitude of the bucket (Karimireddy et al., ICML 2019). Zero counts as +.
+    """Keeps one bit, the sign, times the bucket's mean magnitude (Karimireddy et al., ICML 2019). Zero counts as +.
 
-    Biased: use it with error feedback.
+    It is biased: use it with error feedback.
     """
 
     bucket: int = 1024
@@ -124,14 +124,14 @@ class Sign:
     def encode(self, x: Tensor) -> Tensor:
         x = _buckets(x, self.bucket)
         if x.device.type in COMPILED:
-            return _join(*_encoded(quantize_kernels.sign_encode, x, 1, 8))
+            return _join(*_encoded(codec_kernels.sign_encode, x, 1, 8))
         bits = (x >= 0).unflatten(2, (-1, 8)).to(torch.uint8) << torch.arange(8, device=x.device).to(torch.uint8)
         return _join(x.abs().mean(2, keepdim=True), bits.sum(3, dtype=torch.uint8))
 
     def decode(self, wire: Tensor, n: int) -> Tensor:
         scale, packed = _part(wire, n, self.bucket, 1)
         if wire.device.type in COMPILED:
-            return _row(_decoded(quantize_kernels.sign_decode, scale, packed, 8), n)
+            return _row(_decoded(codec_kernels.sign_decode, scale, packed, 8), n)
         bits = (packed[..., None] >> torch.arange(8, device=wire.device).to(torch.uint8)) & 1
         return _row((bits.flatten(2).float() * 2 - 1) * scale, n)
 
@@ -142,7 +142,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Half:
-    """16 bits: IEEE half precision. An entry is off by at most 2^-11 of itself; beyond 65,504 it becomes inf."""
+    """Rounds to IEEE half precision. An entry is off by at most 2^-11 of itself; beyond 65,504 it becomes inf."""
 
     def encode(self, x: Tensor) -> Tensor:
         return x.half().view(torch.uint8)
@@ -155,20 +155,20 @@ class Half:
 
 
 def shape(n: int, bucket: int) -> tuple[int, int]:
-    """Buckets of a row of n > 0 entries, and entries of each: a multiple of 8, the last bucket padded with zeros."""
+    """Returns how many buckets a row of n > 0 entries has, and the entries of each, a multiple of 8 (zero-padded)."""
     width = -(-min(n, bucket or n) // 8) * 8
     return -(-n // width), width
 
 
 def _buckets(x: Tensor, bucket: int) -> Tensor:
-    """[rows, n] -> float32 [rows, buckets, width]."""
+    """Splits x [rows, n] into float32 buckets [rows, buckets, width], padded with zeros."""
     count, width = shape(x.shape[1], bucket)
     x, missing = x.float().contiguous(), count * width - x.shape[1]
     return (torch.nn.functional.pad(x, (0, missing)) if missing else x).unflatten(1, (count, width))
 
 
 def _encoded(kernel: Callable[..., None], x: Tensor, floats: int, entries: int) -> tuple[Tensor, Tensor]:
-    """Header [rows, buckets, floats] and levels [rows, buckets, width / entries], `entries` of x in a byte."""
+    """Returns header [rows, buckets, floats] and levels [rows, buckets, width / entries], `entries` per byte."""
     *buckets, width = x.shape
     header, levels = x.new_empty(*buckets, floats), x.new_empty(*buckets, width // entries, dtype=torch.uint8)
     _run(kernel, x, header, levels)
@@ -176,7 +176,7 @@ def _encoded(kernel: Callable[..., None], x: Tensor, floats: int, entries: int) 
 
 
 def _decoded(kernel: Callable[..., None], header: Tensor, levels: Tensor, entries: int) -> Tensor:
-    """The inverse: float32 [rows, buckets, width]."""
+    """Inverts `_encoded`: returns float32 [rows, buckets, width]."""
     x = header.new_empty(*levels.shape[:2], levels.shape[2] * entries)
     _run(kernel, header, levels, x)
     return x
@@ -191,12 +191,12 @@ def _row(x: Tensor, n: int) -> Tensor:
 
 
 def _join(header: Tensor, levels: Tensor) -> Tensor:
-    """float32 [rows, buckets, h] and uint8 [rows, buckets, b] -> uint8 [rows, buckets * (4 h + b)]."""
+    """Joins float32 [rows, buckets, h] and uint8 [rows, buckets, b] into uint8 [rows, buckets * (4 h + b)]."""
     return torch.cat([header.contiguous().view(torch.uint8), levels], 2).flatten(1)
 
 
 def _part(wire: Tensor, n: int, bucket: int, floats: int) -> tuple[Tensor, Tensor]:
-    """The inverse of `_join` for rows of n entries."""
+    """Inverts `_join` for rows of n entries."""
     count, _ = shape(n, bucket)
     wire = wire.unflatten(1, (count, -1))
     header = wire[..., : 4 * floats].clone(memory_format=torch.contiguous_format)

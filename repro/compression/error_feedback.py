@@ -1,4 +1,4 @@
-"""Error feedback: what a rank's selection leaves out joins its next gradient (Alg. 1)."""
+"""Error feedback: entries that a rank does not select are added to its next gradient (Alg. 1)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.selectors import Selector, exact, named
-from repro.sparse import Sparse, add_sum, take_largest
+from repro.compression.selectors import Selector, exact, named
+from repro.compression.sparse import Sparse, add_sum, take_largest, to_dense
 
 
 class ErrorFeedback:
-    """The residual [m] of one rank, and the selector that takes entries out of it."""
+    """Holds the residual [m] of one rank and the selector that takes entries out of it."""
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
         self.residual = torch.zeros(parameters, device=device)
         self.select: Selector = named(selector)
-        self.selected = 0  # entries of the last selection: not k if the selector is approximate
+        self.selected = 0  # size of the last selection; an approximate selector may return fewer than k
 
     def accumulate_and_select(self, gradient: Tensor, k: int) -> Sparse:
-        """residual += gradient; then about k of its largest entries leave the residual and are returned."""
+        """Adds the gradient to the residual, then removes about k of its largest entries and returns them."""
         if self.select is exact:
             local = take_largest(self.residual, gradient, k)
         else:
@@ -30,8 +30,16 @@ class ErrorFeedback:
         return local
 
     def put_back(self, entries: Sparse) -> None:
-        """Add entries that did not make it into the update to the residual."""
+        """Adds entries that are not in the update to the residual."""
         add_sum([entries], self.residual)
+
+    def average(self, total: Sparse, size: int, out: Tensor) -> Tensor:
+        """Writes total / P into out [m], the update; what a bfloat16 rounds away there stays, as in `rounded`."""
+        mean = Sparse(total.index, total.value / size)
+        to_dense(mean, out)
+        if out.dtype.itemsize < mean.value.itemsize:
+            self.put_back(Sparse(mean.index, mean.value - out[mean.index.long()].to(mean.value.dtype)))
+        return out
 
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual}
@@ -40,15 +48,26 @@ class ErrorFeedback:
         self.residual.copy_(state["residual"])
 
 
+def rounded(mean: Tensor, out: Tensor, residual: Tensor) -> Tensor:
+    """Writes the mean [m] into out [m], the update. A bfloat16 gradient would lose 0.1 % of it by rounding.
+
+    Every rank keeps the difference in its residual: P times the difference is what the update lacks of the sum.
+    """
+    out.copy_(mean)
+    if out.dtype.itemsize < mean.itemsize:
+        residual += mean - out
+    return out
+
+
 class CompressionErrors:
-    """What a codec lost on its way to the owners, [m], and back, [ceil(m/P)] of this rank's own chunk."""
+    """Keeps what a codec loses on the way to the owners, [m], and back, [ceil(m/P)] of this rank's own chunk."""
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu"):
         self.residual = torch.zeros(parameters, device=device)
-        self.server_residual: Tensor | None = None  # its length depends on P, which the first step tells
+        self.server_residual: Tensor | None = None  # made in the first step, as its length depends on P
 
     def of(self, size: int) -> tuple[Tensor, Tensor]:
-        """Both, for `primitives.compressed_scatter_reduce` among `size` ranks."""
+        """Returns both residuals, as `primitives.compressed_scatter_reduce` among `size` ranks takes them."""
         if self.server_residual is None:
             self.server_residual = self.residual.new_zeros(-(-self.residual.numel() // size))
         return self.residual, self.server_residual

@@ -1,7 +1,7 @@
-"""Ways to pick about k large entries of a vector: `algo.selector=exact|sampled|gaussian|chunked|mstopk`.
+"""Selectors pick about k large entries of a vector: `algo.selector=exact|sampled|gaussian|chunked|mstopk`.
 
-Only `exact` has no error; the others are what the literature uses in place of a slow top-k, for comparison.
-None returns more than k entries (the wire has room for k) or a zero. None draws random numbers.
+Only `exact` has no error; the others replace a slow top-k in the literature and are here for comparison.
+None returns more than k entries (a message has room for k) or a zero. None draws random numbers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from repro.sparse import Sparse
-from repro.sparse import select as exact
+from repro.compression.sparse import Sparse
+from repro.compression.sparse import select as exact
 
 Selector = Callable[[Tensor, int], Sparse]
 
 
 def sampled(x: Tensor, k: int) -> Sparse:
-    """DGC (Lin et al., ICLR 2018): the threshold of 1 % of the entries; if more than k pass, their top k.
+    """Takes the threshold of a 1 % sample and keeps the top k of what passes (DGC, Lin et al., ICLR 2018).
 
-    Error: the sample holds k / 100 of the top k, so the threshold's rank is off by 10 / sqrt(k) of itself
-    (one standard deviation): 6 % for k = 25,000, 60 % for k = 270. If it is too high, so many are missing.
+    Error: the sample holds k / 100 of the top k, so the threshold's position among the sorted entries is off by
+    10 / sqrt(k) of k (one standard deviation): 6 % for k = 25,000, 60 % for k = 270. If the threshold is too
+    high, that many entries are missing.
     """
     sample = x[:: max(1, min(100, x.numel() // 1000)) | 1].abs()
     share = max(1, round(min(k / x.numel(), 1) * sample.numel()))
@@ -30,9 +31,9 @@ def sampled(x: Tensor, k: int) -> Sparse:
 
 
 def gaussian(x: Tensor, k: int) -> Sparse:
-    """Gaussian-k (Shi et al., arXiv 1911.08772): a normal distribution's threshold, halved or raised by half
-    up to four times until 2/3 k to 4/3 k entries exceed it.
+    """Takes a normal distribution's threshold (Gaussian-k, Shi et al., arXiv 1911.08772).
 
+    It is halved or raised by half up to four times, until 2/3 k to 4/3 k entries exceed it.
     Error: from 0 to k entries, as gradients are not normal. If more than k exceed the threshold, the first k
     are returned, not the largest.
     """
@@ -49,10 +50,10 @@ def gaussian(x: Tensor, k: int) -> Sparse:
 
 
 def chunked(x: Tensor, k: int) -> Sparse:
-    """The largest entry of each of k equal chunks (as in ScaleCom, Chen et al., NeurIPS 2020).
+    """Returns the largest entry of each of k equal chunks (as in ScaleCom, Chen et al., NeurIPS 2020).
 
-    Error: a chunk's second largest is missed however large it is. For entries in random order 63 % (1 - 1/e)
-    of those returned are among the true top k; where large entries cluster, as in layers, fewer.
+    Error: a chunk's second largest entry is always missed. If entries are in random order, 63 % (1 - 1/e) of
+    those returned are among the true top k; if large entries cluster, as in layers, fewer are.
     """
     m = x.numel()
     width = -(-m // min(k, m))
@@ -64,11 +65,11 @@ def chunked(x: Tensor, k: int) -> Sparse:
 
 
 def mstopk(x: Tensor, k: int) -> Sparse:
-    """MSTopK (Shi et al., MLSys 2021): 30 halvings between the mean and the largest magnitude find a
-    threshold that at most k entries exceed, and one that more do.
+    """Finds two close thresholds by bisection, one that at most k entries exceed and one that more do (MSTopK).
 
-    Error: those above the first are returned, and the places left are filled from between the two in index
-    order, not by magnitude: misplaced are entries that differ by less than 2^-30 of the largest.
+    30 halvings start between the mean and the largest magnitude (Shi et al., MLSys 2021). Error: entries above
+    the first threshold are returned, and the places left are filled from between the two in index order: only
+    entries that differ by less than 2^-30 of the largest are confused.
     """
     magnitude = x.abs()
     few, many = magnitude.max(), magnitude.mean() * 0
@@ -100,13 +101,13 @@ def named(name: str) -> Selector:
 
 
 def above(x: Tensor, threshold: Tensor | float) -> Sparse:
-    """The non-zero entries of at least that magnitude."""
+    """Returns the non-zero entries whose magnitude is at least `threshold`."""
     magnitude = x.abs()
     return _pairs(x, ((magnitude >= threshold) & (magnitude > 0)).nonzero().squeeze(1))
 
 
 def at_most(entries: Sparse, k: int) -> Sparse:
-    """The k largest of the entries."""
+    """Returns the k largest of the entries."""
     if entries.index.numel() <= k:
         return entries
     position, value = exact(entries.value, k)

@@ -1,11 +1,11 @@
-"""The loops of `sparse.py` over CPU memory, compiled by numba: magnitudes are compared as integers.
+"""Selects and merges for `sparse.py` in CPU memory with loops compiled by numba, comparing magnitudes as integers.
 
 The bits of a float32 without its sign, read as an int32, order like its magnitude: denormals, infinities
 and both zeros included. The kernels release the GIL and hold no state, so ranks that are threads may call
-them at once. They are compiled when this module is imported, so forked ranks find them compiled.
+them at the same time. They are compiled when this module is imported, so forked ranks find them compiled.
 
-Two habits make them fast: loops run over a slice from 0 or count without a sign (an index that might be negative
-is checked at each access, which rules out vector instructions), and what is appended is written first and
+Two habits make them fast: loops run over a slice from 0 or count with unsigned integers (numba checks an index that
+might be negative at each access, which rules out vector instructions), and an appended item is written first and
 counted after, without a branch to mispredict.
 """
 
@@ -17,16 +17,16 @@ from typing import Any
 import numba
 import numpy as np
 
-BLOCK = 128  # so many entries are passed over at once if the largest magnitude among them is too small
-SUBBLOCK = 16  # the same within a block that is not
-SLACK = 4096  # room beyond 2 k for candidates, so that small k are seldom compacted
+BLOCK = 128  # entries that are skipped together if the largest magnitude among them is too small
+SUBBLOCK = 16  # the same inside a block that is not skipped
+SLACK = 4096  # room for candidates beyond 2 k, so that a small k is seldom compacted
 MAGNITUDE = np.int32(0x7FFFFFFF)
-LANES = 4  # of counts: neighbours often fall into one bin, and to count there again waits for the count before
+LANES = 4  # histograms filled in turn: neighbours often share a bin, where an increment must wait for the one before
 START, ONE = np.uint64(0), np.uint64(1)
 
 
 def compiled(signature: str, **options: Any) -> Callable[[Any], Any]:
-    """Compile now; keep it on disk beside this file, else in the user's cache, else not at all."""
+    """Compiles at import; caches on disk beside this file, else in the user's cache, else not at all."""
 
     def decorate(function: Any) -> Any:
         try:
@@ -39,9 +39,9 @@ def compiled(signature: str, **options: Any) -> Callable[[Any], Any]:
 
 @compiled("int32(int32[::1], int64)")
 def kth_largest(bits, k):
-    """The k-th largest magnitude as an integer, 1 <= k <= bits.size: a radix search by 11 + 10 + 10 bits."""
+    """Returns the k-th largest magnitude as an integer, 1 <= k <= bits.size: a radix search by 11 + 10 + 10 bits."""
     counts = np.empty((LANES, 2048), np.int32)
-    near = bits  # those that begin with the prefix
+    near = bits  # the entries that begin with the prefix
     prefix = 0
     for shift, width in ((20, 11), (10, 10), (0, 10)):
         counts[:] = 0
@@ -70,7 +70,7 @@ def kth_largest(bits, k):
 
 @compiled("int64(int32[::1], int32[::1], int64, int32, int32[::1], int32[::1])")
 def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
-    """Move the k largest entries to the front and the others, if rest has room, there: how many are kept.
+    """Moves the k largest entries to the front, the others to rest if it is not empty; returns how many are kept.
 
     Both keep their order. `threshold` is the k-th largest magnitude; of several equal to it the first stay.
     """
@@ -95,12 +95,12 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
 
 @compiled("int32(float32[::1], float32[::1], int64)")
 def estimate(x, gradient, k):
-    """From a strided sample: a magnitude that somewhat more than k entries of x + gradient exceed.
+    """Estimates from a strided sample a magnitude that slightly more than k entries of x + gradient exceed.
 
-    Nearer than the last step's threshold: under error feedback the residual piles up just below that.
+    This is closer than the last step's threshold: under error feedback the residual piles up just below that.
     """
     samples = min(max(x.size >> 6, 1 << 12), 1 << 16)
-    step = x.size // samples | 1  # odd, so as not to fall into step with the shapes of a network
+    step = x.size // samples | 1  # odd, so that the stride shares no factor 2 with layer shapes
     sample = x[::step].copy()
     for i in range(sample.size if gradient.size > 0 else 0):
         sample[i] += gradient[i * step]
@@ -113,12 +113,12 @@ def estimate(x, gradient, k):
 
 @compiled("int64(float32[::1], float32[::1], int64, int32, int32[::1], int32[::1])")
 def candidates(x, gradient, k, threshold, index, bits):
-    """Collect entries of x above the threshold, the k largest among them, in one pass: how many.
+    """Collects entries of x above the threshold, the k largest among them, in one pass; returns how many.
 
-    When the room for them is full (index and bits, at least k + BLOCK), the k largest so far stay and the
-    threshold rises to their smallest: later entries of that magnitude would lose the tie. So a threshold that
-    is too low costs time, and one that is too high shows as fewer than k. A gradient, unless it is empty, is
-    added to x on the way, while the block is in the nearest cache.
+    When index and bits (at least k + BLOCK long) are full, the k largest so far stay and the threshold rises to
+    their smallest: later entries of that magnitude would lose the tie. So a threshold that is too low costs
+    time, and one that is too high returns fewer than k. A gradient, unless it is empty, is added to x in the
+    same pass, while the block is in the nearest cache.
     """
     none = index[:0]
     x_bits = x.view(np.int32)
@@ -152,10 +152,10 @@ def candidates(x, gradient, k, threshold, index, bits):
 
 @compiled("int64(float32[::1], float32[::1], int64, int32, boolean, int32[::1], int32[::1])")
 def select(x, gradient, k, threshold, take, index, bits):
-    """x += gradient, unless it is empty; the k largest magnitudes of x, ties to the smaller index: how many.
+    """Adds the gradient, if any, to x and writes x's k largest entries, ties to the smaller index; returns how many.
 
-    `threshold` is a guess. If fewer than k entries exceed it, a second pass begins at zero: a wrong guess
-    costs time, never exactness. `take` zeroes in x what was selected.
+    `threshold` is a guess. If fewer than k entries exceed it, a second pass starts from zero: a wrong guess
+    costs time, never exactness. `take` sets the selected entries of x to zero.
     """
     none = index[:0]
     n = candidates(x, gradient, k, threshold, index, bits)
@@ -171,12 +171,12 @@ def select(x, gradient, k, threshold, take, index, bits):
 
 @compiled("int64(int32[::1], float32[::1], int32[::1], float32[::1], int32[::1], float32[::1])")
 def add(a_index, a_value, b_index, b_value, index, value):
-    """The sum of two sparse vectors without its zeros, in one walk along both: how many entries.
+    """Writes the sum of two sparse vectors without its zeros, in one walk along both; returns how many entries.
 
-    The sign of a difference steers the walk: a comparison becomes a jump, which half of the time is mispredicted.
+    The sign of a difference steers the walk: a comparison would be a branch, mispredicted half of the time.
     """
     a_bits, b_bits, bits = a_value.view(np.int32), b_value.view(np.int32), value.view(np.int32)
-    more_bits = np.zeros(index.size, np.int32)  # what b gives to each entry; what a gives is written to value
+    more_bits = np.zeros(index.size, np.int32)  # what b adds to each entry; what a adds is written to value
     i = j = n = START
     a_end, b_end = np.uint64(a_index.size), np.uint64(b_index.size)
     while i < a_end and j < b_end:
@@ -207,7 +207,7 @@ def add(a_index, a_value, b_index, b_value, index, value):
 
 @compiled("int64(int32[::1], int32[::1], int32[::1])")
 def outside(a, b, position):
-    """The positions of a whose index b does not hold, both ascending: how many."""
+    """Writes the positions in a of indices that are not in b, both ascending; returns how many."""
     i = j = n = 0
     while i < a.size and j < b.size:
         left, right = a[i], b[j]
@@ -224,7 +224,7 @@ def outside(a, b, position):
 
 @compiled("void(int32[:, ::1], float32[::1], int32)")
 def add_packed(rows, out, padding):
-    """out += each row's k indices and, behind them, k values; a row with fewer entries is padded."""
+    """Adds each row to out: k indices, then k values; a row with fewer entries is padded."""
     k = rows.shape[1] // 2
     for row in rows:
         index, value = row[:k], row[k:].view(np.float32)

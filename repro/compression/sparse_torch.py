@@ -1,4 +1,4 @@
-"""Selection and merge in torch operators, for any device and float type: what `kernels.py` makes fast."""
+"""Selects and merges in torch operators, for any device and float type; `sparse_kernels.py` is the fast version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Pairs = tuple[Tensor, Tensor]  # index, value
 
 
 def select(x: Tensor, k: int) -> Pairs:
-    """`sparse.select`: the k largest magnitudes of x [m], ties to the smaller index, no zeros."""
+    """Returns the k largest magnitudes of x [m], ties to the smaller index, no zeros, as `sparse.select` does."""
     magnitude = x.abs()
     k = min(k, x.numel())
     candidates = (magnitude >= magnitude.topk(k).values[-1:]).logical_and_(magnitude > 0).nonzero().squeeze(1)
@@ -17,7 +17,7 @@ def select(x: Tensor, k: int) -> Pairs:
 
 
 def merge_with_rest(a: Pairs, b: Pairs, k: int) -> tuple[Pairs, Pairs]:
-    """`sparse.merge_with_rest`."""
+    """Does what `sparse.merge_with_rest` does."""
     index, position = torch.cat([a[0], b[0]]).unique(sorted=True, return_inverse=True)
     left = a[1].new_zeros(index.numel())
     right = left.clone()
@@ -28,7 +28,7 @@ def merge_with_rest(a: Pairs, b: Pairs, k: int) -> tuple[Pairs, Pairs]:
 
 
 def _split(index: Tensor, value: Tensor, k: int) -> tuple[Pairs, Pairs]:
-    """Part non-zero entries into the k largest magnitudes and the others, both in the order given."""
+    """Splits non-zero entries into the k largest magnitudes and the others, both in the order given."""
     magnitude = value.abs()
     keep = torch.ones_like(magnitude, dtype=torch.bool)
     if value.numel() > k:

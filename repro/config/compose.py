@@ -1,8 +1,8 @@
-"""Overrides -> configurations: Hydra's compose API over conf/, with errors that a user can act on.
+"""Composes overrides into configurations with Hydra's compose API over conf/, with errors that a user can act on.
 
     compose(["model=resnet20", "algo=dense,gtopk", "nodes=4"]) -> [Config, Config]
 
-Hydra is imported here alone, and only to compose. Nothing below the command line sees a DictConfig.
+Hydra is imported only here, and only to compose. Nothing below the command line sees a DictConfig.
 """
 
 import copy
@@ -15,26 +15,19 @@ from typing import Any
 
 import yaml
 
-from repro import choices
-from repro.schema import (  # noqa: F401  (the schema is this module's vocabulary)
-    Algo,
-    Cluster,
-    Config,
-    ConfigError,
-    Data,
-    Model,
-    Network,
-    RunError,
-    Tradeoff,
-    Wandb,
-    check_range,
-    convert,
-    from_dict,
-)
+from repro.config import groups
+from repro.config.schema import Algo, Config, ConfigError, Network, from_dict
+from repro.config.values import check_range, convert
+
+
+def typed(overrides: list[str], defaults: dict[str, str] | None = None) -> list[Config]:
+    """Composes what a person typed, where no key may come twice; `defaults` fill in keys that may be left out."""
+    keys = once(overrides)
+    return compose([*(f"{key}={value}" for key, value in (defaults or {}).items() if key not in keys), *overrides])
 
 
 def compose(overrides: list[str]) -> list[Config]:
-    """One Config per point of the sweep, in order, without repeats.
+    """Returns one Config per point of the sweep, in order, without repeats. If a key comes twice, the last counts.
 
     Commas sweep (`algo=dense,topk`), except inside brackets or quotes (`lr_drops=[81,122]`). An experiment's
     `sweep:` is a mapping of key to values, or a list of such mappings; a key given here replaces it there.
@@ -49,30 +42,40 @@ def compose(overrides: list[str]) -> list[Config]:
     return list(configs.values())
 
 
-def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float | None = None) -> Algo:
-    """What `algo=NAME algo.OPTION=VALUE seed=SEED` composes, without Hydra, which the caller's program may be using.
+def once(overrides: list[str]) -> list[str]:
+    """Returns the keys of the overrides. Raises ConfigError if one is given twice."""
+    keys = [text.partition("=")[0] for text in overrides]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        words = " ".join(text for key, text in zip(keys, overrides, strict=True) if key == twice)
+        raise ConfigError(f"{words}: {twice} is given twice; commas sweep, as in {twice}=A,B.")
+    return keys
 
-    `density` is looked at only. Raises ConfigError.
+
+def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float | None = None) -> Algo:
+    """Composes `algo=NAME algo.OPTION=VALUE seed=SEED` without Hydra, which the caller's program may be using.
+
+    `density` is only checked. Raises ConfigError.
     """
     from omegaconf import OmegaConf
 
     for given, value in {"seed": seed, "density": density}.items():
-        declared = next(f for f in dataclasses.fields(Config) if f.name == given)
+        field = next(f for f in dataclasses.fields(Config) if f.name == given)
         if value is not None:
-            check_range(given, convert(given, value, declared.type), declared.metadata)
-    choices.check_option("algo", name)
-    values: Any = OmegaConf.create({"seed": seed, "algo": _declared("algo", name)})
+            check_range(given, convert(given, value, field.type), field.metadata)
+    groups.check_option("algo", name)
+    values: Any = OmegaConf.create({"seed": seed, "algo": declared("algo", name)})
     values = OmegaConf.to_container(values, resolve=True)
-    known = [f"algo.{key}" for key in values["algo"] if key not in choices.FIXED]
+    known = [f"algo.{key}" for key in values["algo"] if key not in groups.FIXED]
     for key, value in options.items():
-        choices.check_key(f"algo.{key}", known, f"algo.{key}={value}")
+        groups.check_key(f"algo.{key}", known, f"algo.{key}={value}")
     return Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
 
 
 def named_network(name: str) -> Network:
-    """One of conf/network. Raises ConfigError."""
-    choices.check_option("network", name)
-    return Network(**_with_options("network", Network, _declared("network", name), "none"))
+    """Returns the network of this name in conf/network. Raises ConfigError."""
+    groups.check_option("network", name)
+    return Network(**_with_options("network", Network, declared("network", name), "none"))
 
 
 def to_yaml(config: Config) -> str:
@@ -83,12 +86,13 @@ def from_yaml(path: Path) -> Config:
     """Reads a run folder's config.yaml. Raises ConfigError."""
     try:
         return from_dict(yaml.safe_load(path.read_text()))
-    except (OSError, yaml.YAMLError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{path} is no configuration of a run: {error}") from None
+    except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{path} is no configuration of a run: {type(error).__name__}: {reason}") from None
 
 
 def quote(value: Any) -> str:
-    """A value as Hydra's grammar reads it back: quote("a b, c") == "'a b, c'"."""
+    """Writes a value so that Hydra's grammar reads it back: quote("a b, c") == "'a b, c'"."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (list, tuple)):
@@ -101,7 +105,7 @@ def quote(value: Any) -> str:
     return "'" + re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text) + "'"
 
 
-@functools.cache  # making one looks at the signature of each function of the grammar, which takes most of a parse
+@functools.cache  # making one inspects every function of the grammar, which takes most of a parse
 def _parser() -> Any:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -114,13 +118,13 @@ def _parse(text: str) -> Any:
 
     name, equals, _ = text.partition("=")
     if name[:1] in "+~" or "@" in name or name.split(".")[0] == "hydra":
-        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {choices.LIST_KEYS}")
+        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {groups.LIST_KEYS}")
     group, *field = name.split(".")
-    if group in choices.KINDS and field and field[0] in choices.FIXED and name != "network.name":
-        options = ", ".join(choices.group_options(group))
+    if group in groups.KINDS and field and field[0] in groups.FIXED and name != "network.name":
+        options = ", ".join(groups.group_options(group))
         raise ConfigError(f"{text}: this is fixed by {group}=NAME; choose one of {options}.")
     if not equals:
-        hint = choices.near(name, [*choices.GROUPS, *choices.root_keys()], "{}=...")
+        hint = groups.near(name, [*groups.GROUPS, *groups.root_keys()], "{}=...")
         raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")
     try:
         return _parser().parse_override(text)
@@ -130,7 +134,7 @@ def _parse(text: str) -> Any:
 
 
 def _network_files(overrides: list[str]) -> list[str]:
-    """`network=PATH.yaml` becomes the three or four values in that file."""
+    """Replaces `network=PATH.yaml` by the three or four values in that file."""
     result: list[str] = []
     for text in overrides:
         name, _, value = text.partition("=")
@@ -155,13 +159,13 @@ def _network_files(overrides: list[str]) -> list[str]:
 
 def _check_groups(parsed: list[Any]) -> None:
     for override in parsed:
-        if override.key_or_group in choices.GROUPS:
+        if override.key_or_group in groups.GROUPS:
             for text in _texts(override):
-                choices.check_option(override.key_or_group, text.partition("=")[2])
+                groups.check_option(override.key_or_group, text.partition("=")[2])
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:
-    """Every combination of the command line's sweeps and the experiment's."""
+    """Returns every combination of the command line's and the experiment's sweeps."""
     given = {override.key_or_group: _texts(override) for override in parsed}
     points = []
     for experiment in given.pop("experiment", [""]):
@@ -173,19 +177,19 @@ def _points(parsed: list[Any]) -> list[list[str]]:
 
 
 def _texts(override: Any) -> list[str]:
-    """The override once for each value it sweeps; `all` sweeps a group."""
-    if override.key_or_group in choices.GROUPS and override.input_line.endswith("=all"):
-        return [f"{override.key_or_group}={name}" for name in choices.group_options(override.key_or_group)]
+    """Returns the override once for each value it sweeps; `all` sweeps a group."""
+    if override.key_or_group in groups.GROUPS and override.input_line.endswith("=all"):
+        return [f"{override.key_or_group}={name}" for name in groups.group_options(override.key_or_group)]
     if not override.is_sweep_override():
         return [override.input_line]
     return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
 
 
 def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str, list]]:
-    """The mappings under `sweep:`; of several, those that hold a value given by the user, if any does."""
+    """Returns the mappings under `sweep:`; of several, those that hold a value given by the user, if any does."""
     if not name:
         return [{}]
-    text = (choices.conf_folder() / "experiment" / f"{name}.yaml").read_text()
+    text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
     sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
     # an empty list is a value (density_warmup): nobody sweeps over nothing
@@ -196,15 +200,15 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str,
     return parts
 
 
-@functools.cache  # the points of a sweep share it: Hydra takes a quarter of a second for each
-def _base(folder: Path, groups: tuple[str, ...]) -> Any:
-    """What the choices of groups give, before any other key."""
+@functools.cache  # the points of a sweep share it, as Hydra takes a quarter of a second per call
+def _base(folder: Path, chosen: tuple[str, ...]) -> Any:
+    """Returns the values that the choices of groups give, before any other key is set."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from omegaconf import OmegaConf
 
     with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
-        return OmegaConf.to_container(hydra_compose("config", list(groups)))
+        return OmegaConf.to_container(hydra_compose("config", list(chosen)))
 
 
 def _compose_one(overrides: list[str]) -> Config:
@@ -212,60 +216,71 @@ def _compose_one(overrides: list[str]) -> Config:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    groups = tuple(text for text in overrides if text.partition("=")[0] in choices.GROUPS)
+    chosen = tuple(text for text in overrides if text.partition("=")[0] in groups.GROUPS)
     try:
-        values: Any = copy.deepcopy(_base(choices.conf_folder(), groups))
-        known = choices.dotted(values)
+        values: Any = copy.deepcopy(_base(groups.conf_folder(), chosen))
+        known = groups.dotted(values)
+        network = dict(values["network"])
         for text in overrides:
-            if text not in groups:
+            if text not in chosen:
                 name = text.partition("=")[0]
-                choices.check_key(name, known, text)
+                groups.check_key(name, known, text)
                 *path, last = name.split(".")
-                functools.reduce(dict.__getitem__, path, values)[last] = _parse(text).value()
+                value = _parse(text).value()
+                if "${" in str(value):
+                    raise ConfigError(f"{text}: ${{...}} is understood in conf/ only; type the value itself.")
+                functools.reduce(dict.__getitem__, path, values)[last] = value
         values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None
+    if values["network"] != network and values["network"]["name"] == network["name"]:
+        values["network"]["name"] += "_changed"  # its times are not those of the network that has the name
     values.pop("sweep", None)
-    names = [text.partition("=")[2] for text in groups if text.startswith("experiment=")]
+    names = [text.partition("=")[2] for text in chosen if text.startswith("experiment=")]
     values["experiment"] = experiment = names[0] if names else "default"
-    for group, kind in choices.KINDS.items():
+    for group, kind in groups.KINDS.items():
         values[group] = _with_options(group, kind, values[group], experiment)
     for name in values:
-        choices.check_key(name, [*choices.root_keys(), *choices.NESTED], f"{name} (experiment {experiment})")
+        groups.check_key(name, [*groups.root_keys(), *groups.NESTED], f"{name} (experiment {experiment})")
     config = from_dict(values)
     for name in config.also_on:
-        choices.check_option("network", name, "also_on")
+        groups.check_option("network", name, "also_on")
     return config
 
 
 def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[str, Any]:
-    """Gathers what the group's YAML has beyond the schema into `options`, typed by the defaults there."""
-    own = {f.name for f in dataclasses.fields(kind)}
+    """Gathers the keys of the group's YAML that the schema lacks into `options`, typed by the defaults there."""
+    fields = {f.name: f.metadata for f in dataclasses.fields(kind)}
     if "name" not in values:
         raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
-    declared = _declared(group, values["name"])
-    options = {name: value for name, value in values.items() if name not in own | {*choices.ABOUT}}
+    about = declared(group, values["name"])
+    for name in fields.keys() & values.keys():  # first, as bounds of options may name them
+        check_range(f"{group}.{name}", values[name], fields[name])
+    options = {name: value for name, value in values.items() if name not in {*fields, *groups.ABOUT}}
     for name, value in options.items():
-        known = [f"{group}.{k}" for k in declared if k not in choices.FIXED]
-        choices.check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
-        if declared[name] is not None and "${" not in str(declared[name]):
-            options[name] = value = convert(f"{group}.{name}", value, type(declared[name]))
-        allowed = declared.get("choices", {}).get(name)
-        if allowed and value not in allowed:
-            raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, allowed))}.")
-    return {**{name: value for name, value in values.items() if name in own}, "options": options}
+        known = [f"{group}.{k}" for k in about if k not in groups.FIXED]
+        groups.check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
+        kind, allowed = groups.declaration(about, name)
+        checked = convert(f"{group}.{name}", value, kind)
+        check_range(f"{group}.{name}", checked, allowed, values)
+        if not isinstance(value, list):  # a list stays as typed, [1,1,1] as such: run ids were made of it
+            options[name] = value = checked
+        choices = about.get("choices", {}).get(name)
+        if choices and value not in choices:
+            raise ConfigError(f"{group}.{name}={value}: choose one of {', '.join(map(str, choices))}.")
+    return {**{name: value for name, value in values.items() if name in fields}, "options": options}
 
 
-def _declared(group: str, name: str) -> dict[str, Any]:
-    """What an option's YAML holds, {} for a network read from elsewhere. Shared: not to be changed."""
-    path = choices.conf_folder() / group / f"{name}.yaml"
+def declared(group: str, name: str) -> dict[str, Any]:
+    """Returns what an option's YAML holds, {} for a network from another file. It is shared: do not change it."""
+    path = groups.conf_folder() / group / f"{name}.yaml"
     if not path.exists():
         return {}
     values = _read(path, path.stat().st_mtime_ns)
     return values.get(group, values)  # a file with `@package _global_` names its group
 
 
-@functools.cache  # by its time too: 2 ms each, and a sweep asks for the same few files thousands of times
+@functools.cache  # the time of change is in the key; a read takes 2 ms, and a sweep repeats it thousands of times
 def _read(path: Path, changed_ns: int) -> dict[str, Any]:
     from omegaconf import OmegaConf
 

@@ -1,14 +1,18 @@
-"""Numbers as people type them: 14.7M parameters, nodes 4,8,...,4096."""
+"""Reads numbers as people type them: 14.7M parameters, nodes 4,8,...,4096, seconds of compute+compress 0.14+0.09."""
 
 from __future__ import annotations
 
-from repro.schema import ConfigError
+from repro.config.values import ConfigError
 
+MOST = 10_000_000_000  # parameters; a thousandth of them, with their indices, still fits into memory
+PROFILES = ("paper", "measured")  # where the seconds of a node come from, besides stated ones
+RELAXES = ("exact", "compressed", "all")  # what an algorithm may give up, least first; each includes the one before
+MOST_S = 1e6  # eleven days
 UNITS = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def counts(name: str, text: str) -> list[int]:
-    """ "270k,2.7M" -> [270000, 2700000]. Raises ConfigError."""
+    """Reads "270k,2.7M" as [270000, 2700000]. Raises ConfigError."""
     return [_count(name, part.strip()) for part in text.split(",")]
 
 
@@ -18,13 +22,35 @@ def _count(name: str, text: str) -> int:
         value = round(float(digits) * unit)
     except (ValueError, OverflowError):
         value = 0
-    if value < 1:
-        raise ConfigError(f"{name} {text}: expected a positive number such as 14.7M, 270k or 25557032.")
+    if not 1 <= value <= MOST:
+        raise ConfigError(
+            f"{name} {text}: expected a positive number such as 14.7M, 270k or 25557032, and at most "
+            f"{MOST // UNITS['G']}G."
+        )
     return value
 
 
+def node_seconds(text: str) -> tuple[float, float | None] | None:
+    """Reads seconds of compute and compress: "0.14+0.09" -> (0.14, 0.09); "0.14" -> (0.14, None), compress unknown.
+
+    Returns None for other profiles. Raises ConfigError.
+    """
+    if text in PROFILES:
+        return None
+    try:
+        compute, plus, compress = text.partition("+")
+        compute_s, compress_s = float(compute), float(compress) if plus else None
+    except ValueError:
+        raise ConfigError(f"node={text}: choose paper, measured, or seconds as in 0.14+0.09.") from None
+    if not (0 < compute_s <= MOST_S and 0 <= (compress_s or 0.0) <= MOST_S):
+        raise ConfigError(
+            f"node={text}: seconds of compute must be above 0, of compress at least 0, both at most {MOST_S:g}."
+        )
+    return compute_s, compress_s
+
+
 def doubled(text: str) -> str:
-    """ "4,8,...,64" -> "4,8,16,32,64"; a text without dots stays as it is. Raises ConfigError."""
+    """Expands "4,8,...,64" to "4,8,16,32,64"; a text without dots stays as it is. Raises ConfigError."""
     parts = text.split(",")
     if "..." not in parts:
         return text

@@ -3,24 +3,31 @@
 import dataclasses
 import difflib
 import functools
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import GenericAlias
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from repro.schema import Algo, Cluster, Config, ConfigError, Data, Model, Network, Tradeoff, Wandb
+from repro.config.schema import Algo, Cluster, Config, ConfigError, Data, Model, Network, Tradeoff, Wandb
+from repro.config.values import range_text
 
 LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
-ABOUT = ("choices", "family", "error_feedback", "source")  # what a group's YAML says to people, not to the run
+ABOUT = (  # what a group's YAML says to people, not to the run
+    "title", "choices", "ranges", "family", "error_feedback", "formula", "update", "use", "source",
+)  # fmt: skip
+TITLE = re.compile(r"^ *title: (.+)$", re.MULTILINE)  # a YAML parser would take 100 ms for all files
 FIXED = ("name", "sparse", "file", *ABOUT)  # what no override can change
 NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
 
 def conf_folder() -> Path:
-    """conf/ beside the package in a wheel's installation, one folder up in a checkout."""
-    inside = Path(__file__).parent / "conf"
+    """Returns conf/ beside the package in a wheel's installation, one folder up in a checkout."""
+    inside = Path(__file__).parents[1] / "conf"
     return inside if inside.is_dir() else inside.parent.parent / "conf"
 
 
@@ -29,14 +36,63 @@ def group_options(group: str) -> list[str]:
 
 
 def about(algo: str) -> dict[str, Any]:
-    """What the algorithm's YAML says, to the run and to people."""
+    """Returns what the algorithm's YAML says, to the run and to people."""
     values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
     found: dict[str, Any] = values.get("algo", values)
     return found
 
 
+def title(group: str, text: str) -> str:
+    """Puts the name for people in place of the first word of `text`, which is an option of `group` if it has one.
+
+    title("algo", "gtopk_exact") == "gTop-k exact"; title("data", "cifar10 (JPEG folder)") == "CIFAR-10 (JPEG folder)".
+    It is the `title` of the option's YAML; an option without one is called by its own name, with spaces.
+    """
+    titles = _titles(conf_folder() / group)
+    return re.sub(r"^\w+", lambda name: titles.get(name[0], name[0].replace("_", " ")), text)
+
+
+@functools.cache
+def _titles(folder: Path) -> dict[str, str]:
+    lines = {path.stem: TITLE.search(path.read_text()) for path in folder.glob("*.yaml")}
+    return {name: str(yaml.safe_load(line[1])) for name, line in lines.items() if line}
+
+
+def has_momentum(algo: str) -> bool:
+    """Returns whether the algorithm has momentum of its own: its YAML then sets the optimizer's to 0."""
+    values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
+    return "algo" in values and values.get("momentum") == 0
+
+
+def declaration(declared: dict[str, Any], option: str) -> tuple[Any, Mapping[str, Any]]:
+    """Returns the type and range of an option, from what its YAML has; one that is `${KEY}` has those of KEY."""
+    default = declared[option]
+    if isinstance(default, str) and default.startswith("${"):
+        named = next(f for f in dataclasses.fields(Config) if f.name == default.strip("${}"))
+        return get_type_hints(Config)[named.name], named.metadata
+    kind: Any = type(default)
+    if isinstance(default, list) and default:
+        kind = GenericAlias(list, type(default[0]))
+    return Any if default is None else kind, declared.get("ranges", {}).get(option, {})
+
+
+def allowed(key: str, declared: dict[str, Any]) -> str:
+    """Returns the range or the choices of a key in words, "" where neither is said. `declared`: in its group's YAML."""
+    group, _, own = key.rpartition(".")
+    kind: Any = {**KINDS, **NESTED}.get(group, Config)
+    hint = get_type_hints(kind).get(own)
+    if hint is not None:
+        bounds: Mapping[str, Any] = next(f.metadata for f in dataclasses.fields(kind) if f.name == own)
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+    elif own in declared:
+        bounds, choices = declaration(declared, own)[1], declared.get("choices", {}).get(own, ())
+    else:
+        return ""
+    return range_text(bounds) or " | ".join(map(str, choices))
+
+
 def cost(experiment: str) -> str | None:
-    """What the experiment's file says of its cost; None if there is no such file."""
+    """Returns what the experiment's file says of its cost; None if there is no such file."""
     path = conf_folder() / "experiment" / f"{experiment}.yaml"
     lines = path.read_text().splitlines() if path.is_file() else []
     return next((line.removeprefix("# Cost: ") for line in lines if line.startswith("# Cost: ")), None)
@@ -57,12 +113,30 @@ def dotted(values: Any, prefix: str = "") -> list[str]:
     return names
 
 
+# What people type who know another suite, and what it is here.
+GUESSED = {
+    ("batch_size", "batch", "bs", "per_device_batch_size"): "batch_per_node=32 is the number of images on each node.",
+    ("optimizer", "optim", "opt"): "SGD with momentum is the one optimizer: set momentum, weight_decay, lr.",
+    ("learning_rate", "lr_rate", "base_lr"): "It is called lr here.",
+    ("algorithm", "method", "compressor"): "It is called algo here: algo=gtopk.",
+    ("world_size", "ranks", "workers", "gpus", "num_nodes", "n_nodes", "np"): "It is called nodes here: nodes=4.",
+    ("dataset",): "It is called data here: data=cifar10.",
+    ("arch", "net", "architecture"): "It is called model here: model=resnet20.",
+    ("ratio", "sparsity", "compression_ratio", "rho", "k"): "The share of entries that travel is density=0.001.",
+    ("num_epochs", "max_epochs", "n_epochs"): "It is called epochs here.",
+    ("max_steps", "num_steps", "iterations"): "It is called steps here.",
+    ("partition", "account", "time", "gres", "qos", "constraint", "mem"):
+        "Options of sbatch stand after two dashes: repro launch model=resnet20 -- --partition=gpu.",
+}  # fmt: skip
+MEANT = {name: meant for names, meant in GUESSED.items() for name in names}
+
+
 def check_key(name: str, known: list[str], said: str) -> None:
     if name in known or name in GROUPS or name == "network.name":  # the name of a network=PATH
         return
     group = name.partition(".")[0]
     siblings = [k for k in known if k.startswith(group + ".")]
-    hint = near(name, known, "{}")
+    hint = f" {MEANT[name]}" if name in MEANT else near(name, [*GROUPS, *known], "{}")
     if group in KINDS and not hint:
         hint = f" It has {', '.join(siblings)}." if siblings else f" This {group} has no options."
     raise ConfigError(f"{said}: there is no key {name}.{hint} {LIST_KEYS}")

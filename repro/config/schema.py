@@ -1,53 +1,24 @@
 """What a run's configuration is: dataclasses that check their own types and ranges.
 
-They are used everywhere below the command line; `repro.config` makes them from conf/ and the overrides.
+They are used everywhere below the command line; `repro.config.compose` makes them from conf/ and the overrides.
 """
 
 import dataclasses
 import hashlib
 import json
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
+from repro.config.counts import node_seconds
+from repro.config.values import MOST, Checked, ConfigError, convert, key
+from repro.config.values import RunError as RunError  # both errors are asked for here
 
-class ConfigError(Exception):
-    """The user asked for something that cannot be: printed in one message, exit code 2."""
-
-
-class RunError(Exception):
-    """Something failed while running: printed in one message, exit code 1."""
-
-
-def key(
-    *,
-    default: Any = dataclasses.MISSING,
-    low: float | None = None,
-    above: float | None = None,
-    high: float | None = None,
-    result: bool = True,
-) -> Any:
-    """A field with its range; `result=False`: it cannot change a run's result, the run id leaves it out."""
-    metadata = {"low": low, "above": above, "high": high, "result": result}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-class Checked:
-    """Checks types and ranges when an instance is made. Raises ConfigError that names the key."""
-
-    at: ClassVar[str] = ""  # how the command line addresses the fields: "algo." in algo.selector
-
-    def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for f in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = convert(self.at + f.name, getattr(self, f.name), hints[f.name])
-            check_range(self.at + f.name, value, f.metadata)
-            object.__setattr__(self, f.name, value)  # frozen; 1 given for a float becomes 1.0
+MOST_NODES = 4096  # beyond what any study of S-SGD has, and what threads of one process can be
+MOST_EPOCHS = 1_000_000
+DILATIONS = (1, 8, 16, 32)  # of time in the lab: those that were measured to agree, docs/time.md
+LEAST_DENSITY = 1e-12  # one entry of a model of 10^12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +33,9 @@ class Data(Checked):
     at = "data."
     name: str
     root: str = key(result=False)
-    classes: int = key(low=2)
-    image_size: int = key(low=1)
+    classes: int = key(low=2, high=100_000)
+    image_size: int = key(low=1, high=4096)
+    fingerprint: str = key(default="")  # of the images, where another run of these settings had others
     options: dict = key(default=dict)
 
 
@@ -74,6 +46,7 @@ class Algo(Checked):
     sparse: bool
     file: str = key(default="", result=False)  # the module in repro/algorithms; "" = name
     selector: Literal["exact", "sampled", "gaussian", "chunked", "mstopk"] = key(default="exact")
+    wire: Literal["pairs", "gaps", "gaps-bf16", "packed"] = key(default="pairs")
     options: dict = key(default=dict)
 
     @property
@@ -87,17 +60,36 @@ class Network(Checked):
 
     at = "network."
     name: str = key(result=False)
-    alpha_s: float = key(low=0)
-    beta_s_per_byte: float = key(low=0)
-    bits_per_s: float = key(default=0.0, low=0)
+    alpha_s: float = key(low=0, high=3600)
+    beta_s_per_byte: float = key(low=0, high=1)
+    bits_per_s: float = key(default=0.0, low=0, high=1e15)
     options: dict = key(default=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Checked):
+    """In the lab, `dilation` is D: all lasts D times as long, and results are divided by it. See docs/time.md.
+
+    `alpha` says whose latency a message has: that of this machine's TCP, or network.alpha_s, as always where D > 1.
+    """
+
     at = "cluster."
     name: str
+    dilation: Any = key(default=1)  # a number of DILATIONS, or auto
+    alpha: Literal["machine", "network"] = key(default="machine")
     options: dict = key(default=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dilation not in (*DILATIONS, "auto"):
+            raise ConfigError(
+                f"cluster.dilation={self.dilation}: choose one of {', '.join(map(str, DILATIONS))}, auto."
+            )
+
+    @property
+    def held(self) -> bool:
+        """Returns whether receivers hold each message until the network's alpha has passed."""
+        return self.dilation != 1 or self.alpha == "network"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +97,7 @@ class Wandb(Checked):
     at = "wandb."
     mode: Literal["offline", "online", "disabled"] = key(default="offline", result=False)
     project: str = key(default="repro", result=False)
+    entity: str | None = key(default=None, result=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +106,12 @@ class Tradeoff(Checked):
 
     at = "tradeoff."
     node: Any = key(default="paper", result=False)  # a text, or a number: seconds
-    bits_per_s: list[float] = key(default=list, above=0, result=False)
-    alpha_s: list[float] = key(default=list, low=0, result=False)
+    bits_per_s: list[float] = key(default=list, above=0, high=1e15, result=False)
+    alpha_s: list[float] = key(default=list, low=0, high=3600, result=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        node_seconds(str(self.node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,43 +124,44 @@ class Config(Checked):
     wandb: Wandb = key(default=Wandb, result=False)
     tradeoff: Tradeoff = key(default=Tradeoff, result=False)
 
-    nodes: int = key(low=1)
-    seed: int = key(low=0, high=2**31 - 1)
+    nodes: int = key(low=1, high=MOST_NODES)
+    seed: int = key(low=0, high=MOST)
     device: Literal["auto", "cpu", "cuda"] = key(default="auto")
     precision: Literal["float32", "bfloat16"] = key(default="float32")
-    epochs: int = key(low=1)
-    steps: int | None = key(default=None, low=1)
-    batch_per_node: int = key(low=1)
-    accumulate: int = key(default=1, low=1)
+    epochs: int = key(low=1, high=MOST_EPOCHS)
+    steps: int | None = key(default=None, low=1, high=MOST)
+    batch_per_node: int = key(low=1, high=1_000_000)
+    accumulate: int = key(default=1, low=1, high=1_000_000)
     together: Literal["auto", "on", "off"] = key(default="auto")
 
-    bucket_mb: float | None = key(default=None, above=0)
+    bucket_mb: float | None = key(default=None, above=0, high=1e6)
     overlap: Literal["off", "on"] = key(default="off")
     scope: Literal["global", "bucket"] = key(default="global")
     hierarchical: bool = key(default=False)
-    machines: int | None = key(default=None, low=1)
+    machines: int | None = key(default=None, low=1, high="nodes")
 
-    lr: float = key(low=0)
-    lr_warmup_epochs: float = key(low=0)
-    lr_drops: list[float] = key(above=0)
+    lr: float = key(low=0, high=1e30)  # more than float32 holds once it is squared
+    lr_warmup_epochs: float = key(low=0, high=MOST_EPOCHS)
+    lr_drops: list[float] = key(above=0, high=MOST_EPOCHS)
     lr_drop_factor: float = key(above=0, high=1)
-    schedule_epochs: int = key(low=1)
+    schedule_epochs: int = key(low=1, high=MOST_EPOCHS)
     scale_schedule: bool = key(default=False)
-    momentum: float = key(low=0, high=1)
-    weight_decay: float = key(low=0)
-    density: float = key(above=0, high=1)
-    density_warmup: list[float] = key(above=0, high=1)
+    momentum: float = key(low=0, below=1)
+    weight_decay: float = key(low=0, high=1000)
+    density: float = key(low=LEAST_DENSITY, high=1)
+    density_warmup: list[float] = key(low=LEAST_DENSITY, high=1)
 
-    compute_s: float | None = key(default=None, above=0)
+    compute_s: float | None = key(default=None, above=0, high=1e6)
+    node: Literal["paper", "paper_compute", "measured"] | None = key(default=None)
     also_on: list[str] = key(default=list, result=False)
-    evaluate_every: int = key(default=1, low=1, result=False)
-    checkpoint_every: int = key(default=0, low=0, result=False)
-    compare_every: int = key(default=100, low=0, result=False)
-    probe_steps: list[int] = key(default=list, low=1, result=False)
+    evaluate_every: int = key(default=1, low=1, high=MOST, result=False)
+    checkpoint_every: int = key(default=0, low=0, high=MOST, result=False)
+    compare_every: int = key(default=100, low=0, high=MOST, result=False)
+    probe_steps: list[int] = key(default=list, low=1, high=MOST, result=False)
     on_nonfinite: Literal["stop", "skip"] = key(default="stop")
     on_bad_image: Literal["skip", "stop"] = key(default="skip")
-    threads: int | None = key(default=None, low=1, result=False)
-    timeout_s: float = key(default=1800.0, above=0, result=False)
+    threads: int | None = key(default=None, low=1, high=1024, result=False)
+    timeout_s: float = key(default=1800.0, above=0, high=1e7, result=False)
     results: str = key(default="results/runs", result=False)
     experiment: str = key(default="default", result=False)
 
@@ -172,23 +170,44 @@ class Config(Checked):
         if not self.algo.sparse:
             object.__setattr__(self, "density", 1.0)
             object.__setattr__(self, "density_warmup", [])
+        if self.node is not None and self.cluster.name != "lab":
+            raise ConfigError(f"node={self.node}: only the lab measures with stated compute; type cluster=lab too.")
         if sorted(self.lr_drops) != self.lr_drops:
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
 
     @property
     def run_id(self) -> str:
-        """A readable prefix and a hash of the settings that change the result.
+        """Returns a readable prefix and a hash of the settings that change the result.
 
-        Fields at their default are left out of the hash, so that a key added later does not orphan old runs.
+        Fields at their default are left out of the hash, so that a key added later does not orphan old runs. So is
+        scale_schedule where a run has all epochs of its schedule, as such a run is the same with it and without.
         """
-        digest = hashlib.sha256(json.dumps(_result(self), sort_keys=True).encode()).hexdigest()[:8]
-        density = f"-d{self.density:g}" if self.algo.sparse else ""
-        name = f"{self.model.name}-{self.data.name}-{self.algo.name}{density}-n{self.nodes}-s{self.seed}"
-        return re.sub(r"[^\w.-]+", "_", name) + "-" + digest
+        settings = _result(self)
+        if self.epochs == self.schedule_epochs:
+            settings.pop("scale_schedule", None)
+        return self._named(settings)
 
     @property
     def folder(self) -> Path:
-        return Path(self.results) / re.sub(r"[^\w-]+", "_", self.experiment) / self.run_id
+        """Returns RESULTS/EXPERIMENT/RUN_ID; a whole schedule begun when scale_schedule was hashed keeps its own."""
+        place = Path(self.results) / re.sub(r"[^\w-]+", "_", self.experiment)
+        if self.epochs == self.schedule_epochs and not (place / self.run_id).exists():
+            begun = place / self._named(_result(self) | {"scale_schedule": True})
+            if begun.exists():
+                return begun
+        return place / self.run_id
+
+    def is_named(self, name: str) -> bool:
+        """Returns whether a folder of this name is for this run: its run id, or that of a whole schedule of then."""
+        return name == self.run_id or (
+            self.epochs == self.schedule_epochs and name == self._named(_result(self) | {"scale_schedule": True})
+        )
+
+    def _named(self, settings: dict[str, Any]) -> str:
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+        density = f"-d{self.density:g}" if self.algo.sparse else ""
+        name = f"{self.model.name}-{self.data.name}-{self.algo.name}{density}-n{self.nodes}-s{self.seed}"
+        return re.sub(r"[^\w.-]+", "_", name) + "-" + digest
 
 
 INCIDENTAL_OPTIONS = {"workers", "prefetch"}  # options of any group that cannot change a result
@@ -208,7 +227,7 @@ def _result(config: Any) -> dict[str, Any]:
 
 
 def from_dict(values: dict[str, Any]) -> Config:
-    """The inverse of dataclasses.asdict. Raises ConfigError."""
+    """Returns the inverse of dataclasses.asdict. Raises ConfigError."""
     values = dict(values)
     try:
         for name, kind in get_type_hints(Config).items():
@@ -217,49 +236,3 @@ def from_dict(values: dict[str, Any]) -> Config:
         return Config(**values)
     except TypeError as error:  # a missing or an unknown key
         raise ConfigError(f"The configuration is not of this version of repro: {error}.") from None
-
-
-def convert(name: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`, or a ConfigError that says what was expected. Nothing is guessed: "3" is no int."""
-    if get_origin(kind) in (UnionType, Union):
-        return None if value is None else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise ConfigError(f"{name}={value}: choose one of {', '.join(get_args(kind))}.")
-        return value
-    if kind is list or get_origin(kind) is list:
-        if not isinstance(value, list):
-            raise ConfigError(f"{name}={value}: expected a list, for example {name}=[{value}] or {name}=[].")
-        return [convert(name, item, *get_args(kind)) for item in value] if get_args(kind) else value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if kind is Any or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{name}={value}: must be a finite number.")
-        return value
-    expected = {
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-        str: "a text",
-        dict: f"its keys, as in {name}.KEY=VALUE",
-    }
-    raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}.")
-
-
-def check_range(name: str, value: Any, allowed: Any) -> None:
-    for item in value if isinstance(value, list) else [value]:
-        if not isinstance(item, (int, float)) or isinstance(item, bool):
-            continue
-        low, above, high = allowed.get("low"), allowed.get("above"), allowed.get("high")
-        if (
-            (low is not None and item < low)
-            or (above is not None and item <= above)
-            or (high is not None and item > high)
-        ):
-            bounds = [
-                f"at least {low}" if low is not None else "",
-                f"above {above}" if above is not None else "",
-            ]
-            bounds.append(f"at most {high}" if high is not None else "")
-            raise ConfigError(f"{name}={item:g}: must be {' and '.join(b for b in bounds if b)}.")

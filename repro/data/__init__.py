@@ -1,8 +1,11 @@
-"""Data sets, one file each, found by name: `repro/data/NAME.py` with `load`, `status` and `prepare`.
+"""Finds data sets by name: each is a file `repro/data/NAME.py` with `load`, `status` and `prepare`.
 
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
-    status(root) -> dict                                     state, path, size (bytes) and how to get it
+    training_images(data) -> int                             how many there are, once it is there
+    status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
+                                                             also kind, classes, images and fingerprint
+    content(root) -> Content | None                          which images are there; None = none yet, or generated
     prepare(source, root) -> Path                            makes it ready, whole or not at all
 
 Nothing here imports torch until `load`: `repro data status` answers at once.
@@ -17,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from repro import shards
-from repro.config import ConfigError, Data
+from repro.config.schema import ConfigError, Data
+from repro.data import _shards
 from repro.rng import derive
 
 if TYPE_CHECKING:
@@ -26,23 +29,43 @@ if TYPE_CHECKING:
 
 
 class Images(Protocol):
-    """Labelled images that can be read in any order."""
+    """Describes labelled images that can be read in any order."""
 
     def __len__(self) -> int: ...
 
     def read(self, batches: Iterable[Any], seed: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Per array of sample numbers: float32 images [B, 3, H, W], normalised, channels_last; labels [B].
+        """Yields for each array of sample numbers: float32 images [B, 3, H, W], normalised, channels_last; labels [B].
 
         `seed` chooses how each sample is augmented, whatever batch it is in; None = not at all.
         """
 
 
 @dataclass(frozen=True)
+class Content:
+    """Says which images a data set is made of: a description for results, and a fingerprint of what is in them.
+
+    The fingerprint is the same on every machine, wherever the images are. "" = not known, as of old runs.
+    """
+
+    description: str
+    fingerprint: str
+
+    def may_be(self, other: Content) -> bool:
+        """Returns whether these may be the same images, as far as is known."""
+        known = self.fingerprint and other.fingerprint
+        return self.fingerprint == other.fingerprint if known else self.description == other.description
+
+    def __str__(self) -> str:
+        return f"{self.description}, fingerprint {self.fingerprint or 'not known'}"
+
+
+@dataclass(frozen=True)
 class Dataset:
-    """Load it once per process and share it: threads may read together, forks share its pages."""
+    """Holds a data set that is loaded once per process and shared: threads may read together, forks share its pages."""
 
     name: str
     description: str  # what the images really are, for results: "cifar10 (JPEG folder)"
+    fingerprint: str  # of the images, see Content; "" = they are generated
     classes: int
     image_size: int
     seed: int
@@ -58,40 +81,68 @@ class Dataset:
         return len(self.test)
 
     def steps_per_epoch(self, nodes: int, batch: int) -> int:
-        """Batches of every rank in an epoch. Raises ConfigError if there is not one."""
-        return shards.steps_per_epoch(self.train_size, nodes, batch)
+        """Returns the number of batches that every rank has in an epoch. Raises ConfigError if there is not one."""
+        return _shards.steps_per_epoch(self.train_size, nodes, batch)
 
     def batches(
         self, epoch: int, rank: int, nodes: int, batch: int, start_batch: int = 0
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's training batches of an epoch: the same bits from any `start_batch`, in any process."""
-        mine = shards.train_batches(self.train_size, self.seed, epoch, rank, nodes, batch, start_batch)
+        """Yields this rank's training batches of an epoch: the same bits from any `start_batch`, in any process."""
+        mine = _shards.train_batches(self.train_size, self.seed, epoch, rank, nodes, batch, start_batch)
         return self.train.read(mine, derive(self.seed, "augment", epoch))
 
     def test_batches(self, rank: int, nodes: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's part of the test set; over all ranks every image once."""
-        return self.test.read(shards.test_batches(self.test_size, rank, nodes, batch), None)
+        """Yields this rank's part of the test set; over all ranks every image once."""
+        return self.test.read(_shards.test_batches(self.test_size, rank, nodes, batch), None)
 
 
 def fetch(data: Data) -> None:
-    """What `load` does before it imports torch: fetch what can be. Raises ConfigError where something is missing."""
+    """Downloads what `load` needs, if that is possible, without torch. Raises ConfigError if something is missing."""
     module = _module(data.name)
     if hasattr(module, "fetch"):
         module.fetch(data)
 
 
+def check_batches(data: Data, nodes: int, batch: int) -> None:
+    """Raises ConfigError where the images are too few for one step of all nodes; does not import torch."""
+    _shards.steps_per_epoch(training_images(data), nodes, batch)
+
+
+def training_images(data: Data) -> int:
+    """Returns how many images there are to train with, once they are there; does not import torch."""
+    return int(_module(data.name).training_images(data))
+
+
 def load(data: Data, seed: int, on_bad_image: str = "stop") -> Dataset:
-    """Open a data set, fetching it first if it can be. `on_bad_image`: skip | stop. Raises ConfigError."""
+    """Loads a data set, after downloading it if that is possible. `on_bad_image`: skip | stop. Raises ConfigError."""
     return _module(data.name).load(data, seed, on_bad_image)
 
 
 def status(root: str | Path) -> list[dict[str, Any]]:
-    """One row per data set: name, state ("ready" or what is wrong), path, size in bytes, how to get it."""
-    return [{"name": name, **_module(name).status(Path(root))} for name in names()]
+    """Returns a row per data set: name, state ("ready" or what is wrong), path, size in bytes, how to get it.
+
+    Of one that is ready also its kind (original, JPEG, ...), classes, images (training and test), and fingerprint.
+    """
+    unknown = {"kind": None, "classes": None, "images": None, "fingerprint": None, "size_from": None}
+    return [{"name": name, **unknown, **_module(name).status(Path(root))} for name in names()]
+
+
+def content(name: str, root: str | Path) -> Content | None:
+    """Returns which images a data set has under `root`; None if they are not there, or generated."""
+    found: Content | None = _module(name).content(Path(root))
+    return found
+
+
+def prepared(name: str, root: str | Path) -> tuple[Path, Content] | None:
+    """Returns the place of a data set and which images it has; None where it is not there, not whole, or generated."""
+    module = _module(name)
+    row = module.status(Path(root))
+    has = content(name, root) if row["state"] == "ready" and row["path"] else None
+    return None if has is None else (row["path"], has)
 
 
 def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:
-    """Make a data set ready under `root` from a folder, a file or an address; None = where it is published.
+    """Makes a data set ready under `root` from a folder, a file or an address; None = where it is published.
 
     Returns what `load` will read. Raises ConfigError, and then leaves what was there before.
     """
@@ -99,7 +150,7 @@ def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def _module(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Which samples a rank reads: pure functions of (seed, epoch, rank, nodes), so a position suffices to resume.
+"""Chooses the samples a rank reads, by pure functions of (seed, epoch, rank, nodes): a position suffices to resume.
 
 Rank r of P takes every P-th sample of the epoch's order, from r on. Batch i of all ranks together is the
 same set of samples for every P that divides the same global batch.
@@ -8,22 +8,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from repro.config import ConfigError
+from repro.config.schema import ConfigError
 from repro.rng import derive
 
 
 def order(samples: int, seed: int, epoch: int) -> np.ndarray:
-    """The epoch's permutation of range(samples)."""
+    """Returns the epoch's permutation of range(samples)."""
     return np.random.Generator(np.random.PCG64(derive(seed, "shuffle", epoch))).permutation(samples)
 
 
 def shard(samples: int, seed: int, epoch: int, rank: int, nodes: int) -> np.ndarray:
-    """This rank's samples of an epoch, [samples // nodes]; the few left over differ from epoch to epoch."""
+    """Returns this rank's samples of an epoch, [samples // nodes]; the few left over differ from epoch to epoch."""
     return order(samples, seed, epoch)[: samples // nodes * nodes][rank::nodes]
 
 
 def steps_per_epoch(samples: int, nodes: int, batch: int) -> int:
-    """Full batches that every rank has. Raises ConfigError if there is none."""
+    """Returns how many full batches every rank has. Raises ConfigError if there is none."""
     steps = samples // nodes // batch
     if steps == 0:
         raise ConfigError(
@@ -36,14 +36,14 @@ def steps_per_epoch(samples: int, nodes: int, batch: int) -> int:
 def train_batches(
     samples: int, seed: int, epoch: int, rank: int, nodes: int, batch: int, start_batch: int
 ) -> Iterator[np.ndarray]:
-    """The shard in batches [batch] from `start_batch` on; what does not fill a batch is left out."""
+    """Yields the shard in batches [batch] from `start_batch` on, without what does not fill a batch."""
     mine = shard(samples, seed, epoch, rank, nodes)
     for i in range(start_batch, steps_per_epoch(samples, nodes, batch)):
         yield mine[i * batch : (i + 1) * batch]
 
 
 def test_batches(samples: int, rank: int, nodes: int, batch: int) -> Iterator[np.ndarray]:
-    """Over all ranks every sample exactly once, in a fixed order; the last batch may be smaller."""
+    """Yields this rank's batches: over all ranks every sample once, in a fixed order; the last may be smaller."""
     mine = np.arange(rank, samples, nodes)
     for start in range(0, len(mine), batch):
         yield mine[start : start + batch]

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky, 2009): the published archive, a folder or a zip of images, packed into one file."""
+"""Loads CIFAR-10 (Krizhevsky, 2009) from the published archive, a folder or a zip of images, packed into one file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from repro.config import ConfigError, Data
-from repro.data import Dataset
-from repro.images import class_folders, pack
-from repro.images.download import download, md5_of
+from repro.config.schema import ConfigError, Data
+from repro.data import Content, Dataset
+from repro.data._images import class_folders, pack
+from repro.data._images.download import download, md5_of
 
 # the archive that torchvision takes, and its checksum
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -39,20 +39,43 @@ def fetch(data: Data) -> None:
                 prepare(None, Path(data.root))
 
 
+def training_images(data: Data) -> int:
+    return len(pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     fetch(data)
-    return _dataset(pack.read(_path(Path(data.root)), ARRAYS, AGAIN), seed, data.options)
+    path = _path(Path(data.root))
+    return _dataset(pack.read(path, ARRAYS, AGAIN), pack.fingerprint(path, ARRAYS[:-1]), seed, data.options)
 
 
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
     size = path.stat().st_size if path.exists() else 0
-    state = "missing" if not size else "ready" if pack.is_whole(path) else "damaged"
-    return {"state": state, "path": path, "size": size, "how": AGAIN}
+    told = {"path": path, "size": size, "how": AGAIN}
+    try:
+        if (has := content(root)) is None:
+            return {"state": "damaged" if size else "missing", **told}
+        held = pack.read(path, ["train_labels", "test_labels"], AGAIN)
+    except ConfigError:
+        return {"state": "damaged", **told}
+    images = (len(held["train_labels"]), len(held["test_labels"]))
+    kind = "JPEG" if has.description != _description("") else "original"
+    held_by = {"kind": kind, "classes": len(CLASSES), "images": images, "fingerprint": has.fingerprint}
+    return {"state": "ready", **told, **held_by}
+
+
+def content(root: Path) -> Content | None:
+    """Reads the fingerprint from the checksums in the packed file, without reading any image."""
+    path = _path(root)
+    if not (path.exists() and pack.is_whole(path)):
+        return None
+    source = str(pack.read(path, ["source"], AGAIN)["source"])
+    return Content(_description(source), pack.fingerprint(path, ARRAYS[:-1]))
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """`source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
+    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
     archive = root / ARCHIVE
     address = URL if source is None else str(source)
     if address.startswith(("http://", "https://")):
@@ -65,14 +88,14 @@ def prepare(source: str | Path | None, root: Path) -> Path:
 
 
 def read_archive(file: Path) -> dict[str, np.ndarray]:
-    """Arrays as class_folders.read gives them. Raises ConfigError if it is not the published archive."""
+    """Returns arrays as class_folders.read does. Raises ConfigError if it is not the published archive."""
     if (actual := md5_of(file)) != MD5:
         raise ConfigError(f"{file} is not the published archive, or incomplete: md5 {actual}, expected {MD5}.")
     return unpack(file)
 
 
 def unpack(file: Path) -> dict[str, np.ndarray]:
-    """Five training batches and a test batch, each a pickled dict of `data` [n, 3072] and `labels`."""
+    """Reads five training batches and a test batch, each a pickled dict of `data` [n, 3072] and `labels`."""
     with tarfile.open(file) as tar:
         files = {Path(member.name).name: tar.extractfile(member) for member in tar.getmembers()}
         found = {name: file for name, file in files.items() if file and "_batch" in name}
@@ -98,8 +121,8 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def _read(source: Path) -> dict[str, np.ndarray]:
-    if not source.exists():
-        raise ConfigError(f"{source} does not exist. Name {ARCHIVE}, or a folder or zip file of images.")
+    if not (source.is_dir() or source.is_file()):
+        raise ConfigError(f"{source} does not exist as a file or folder. Name {ARCHIVE}, or a folder or zip of images.")
     if source.is_dir() and (source / ARCHIVE).exists():
         source = source / ARCHIVE
     if source.name.endswith((".tar.gz", ".tgz")):
@@ -110,14 +133,18 @@ def _read(source: Path) -> dict[str, np.ndarray]:
     return arrays | {"source": np.array(f"JPEG folder{part}")}
 
 
-def _dataset(arrays: dict[str, np.ndarray], seed: int, options: dict[str, Any]) -> Dataset:
-    from repro.images.memory import train_and_test  # here: torch takes seconds to import, status does without
+def _description(source: str) -> str:
+    return f"cifar10 ({source})" if source else "cifar10"
+
+
+def _dataset(arrays: dict[str, np.ndarray], fingerprint: str, seed: int, options: dict[str, Any]) -> Dataset:
+    from repro.data._images.memory import train_and_test  # here: torch takes seconds to import, status does without
 
     train, test = ((arrays[f"{split}_images"], arrays[f"{split}_labels"]) for split in class_folders.SPLITS)
-    source = str(arrays["source"])
     return Dataset(
         name="cifar10",
-        description=f"cifar10 ({source})" if source else "cifar10",
+        description=_description(str(arrays["source"])),
+        fingerprint=fingerprint,
         classes=len(CLASSES),
         image_size=32,
         seed=seed,
@@ -138,7 +165,7 @@ def _by_hand(root: Path) -> str:
 
 @contextmanager
 def _only_one_process(path: Path) -> Iterator[None]:
-    """While one process of a cluster's node fetches the data, the others wait for it."""
+    """Lets one process of a cluster's node download the data while the others wait for it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:

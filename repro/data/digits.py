@@ -1,19 +1,23 @@
-"""scikit-learn's 1,797 scans of handwritten digits, 8x8, magnified to RGB. Comes with the installation."""
+"""Loads scikit-learn's 1,797 scans of handwritten digits, 8x8, magnified to RGB; they come with the installation."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from repro import shards
-from repro.config import ConfigError, Data
-from repro.data import Dataset
+from repro.config.schema import ConfigError, Data
+from repro.data import Content, Dataset, _shards
 
+IMAGES, TEST = 1797, 360
 HOW = "comes with the installation: data=digits"
 
 
+def training_images(data: Data) -> int:
+    return IMAGES - TEST
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
-    """1,437 images to train with and 360 to test, the same ones for every seed."""
+    """Loads 1,437 images to train with and 360 to test, the same ones for every seed."""
     if data.classes != 10 or data.image_size % 8:
         raise ConfigError(
             f"data.classes={data.classes} data.image_size={data.image_size}: the digits have 10 classes "
@@ -21,17 +25,18 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
         )
     from sklearn.datasets import load_digits
 
-    from repro.images.memory import train_and_test
+    from repro.data._images.memory import train_and_test
 
     scans = load_digits()
     factor = data.image_size // 8
     pixels = np.round(scans.images * (255 / 16)).astype(np.uint8)
     images = pixels.repeat(factor, axis=1).repeat(factor, axis=2)[..., None].repeat(3, axis=3)
-    order = shards.order(len(images), 0, 0)  # the scans come in runs of 0 to 9, so not every fifth one
-    train, test = ((images[part], scans.target[part]) for part in (order[360:], order[:360]))
+    order = _shards.order(len(images), 0, 0)  # the scans come in runs of 0 to 9, so not every fifth one
+    train, test = ((images[part], scans.target[part]) for part in (order[TEST:], order[:TEST]))
     return Dataset(
         name="digits",
         description="digits (scikit-learn, magnified)",
+        fingerprint="",
         classes=10,
         image_size=data.image_size,
         seed=seed,
@@ -40,7 +45,12 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
 
 
 def status(root: Path) -> dict[str, Any]:
-    return {"state": "ready", "path": None, "size": 0, "how": HOW}
+    images = (IMAGES - TEST, TEST)
+    return {"state": "ready", "path": None, "size": 0, "kind": "scans", "classes": 10, "images": images, "how": HOW}
+
+
+def content(root: Path) -> Content | None:
+    return None
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:

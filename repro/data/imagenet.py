@@ -1,17 +1,21 @@
-"""ImageNet (Deng et al., 2009), or images in its layout: train/<class>/*.JPEG, val/<class>/*.JPEG."""
+"""Loads ImageNet (Deng et al., 2009), or images in its layout: train/<class>/*.JPEG, val/<class>/*.JPEG."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from repro.config import ConfigError, Data
-from repro.data import Dataset
+from repro.config.schema import ConfigError, Data
+from repro.data import Content, Dataset
 
+SIZED = 4096  # images whose sizes are in the fingerprint: all of 1.3 million would take minutes on a shared disk
 SUFFIXES = (".jpeg", ".jpg", ".png")
 HOW = (
     "Get it from image-net.org (it needs an account), put train/<class>/*.JPEG and val/<class>/*.JPEG into "
@@ -20,9 +24,22 @@ HOW = (
 
 
 def fetch(data: Data) -> None:
+    folder, root = _path(Path(data.root)), Path(data.root)
+    if folder.is_dir():
+        return
+    if root.name == "imagenet" and (root / "train").is_dir():
+        raise ConfigError(
+            f"data.root={root}: {folder} does not exist, as data.root is the folder that holds imagenet/. "
+            f"Type data.root={root.parent}."
+        )
+    link = f"`repro data prepare imagenet --from {root} --root data`" if (root / "train").is_dir() else ""
+    hint = f"That folder has train/ itself: {link} links to it." if link else HOW
+    raise ConfigError(f"data.root={root} must hold imagenet/: {folder} does not exist. {hint}")
+
+
+def training_images(data: Data) -> int:
     folder = _path(Path(data.root))
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} does not exist. {HOW}")
+    return len(_files(folder / "train", classes(folder))[0])
 
 
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
@@ -42,12 +59,8 @@ def _dataset(
 ) -> Dataset:
     import torch
 
-    from repro.images.files import FileImages
-    from repro.images.memory import check_normalisation
+    from repro.data._images.files import FileImages
 
-    check_normalisation(mean, std)
-    if workers < 1 or prefetch < 0:
-        raise ConfigError(f"data.workers={workers} data.prefetch={prefetch}: at least 1 and 0.")
     names = classes(folder)
     if len(names) != data.classes:
         raise ConfigError(
@@ -69,13 +82,44 @@ def _dataset(
             prefetch=prefetch,
         )
     train, test = splits["train"], splits["val"]
-    complete = (len(names), len(train), len(test)) == (1000, 1_281_167, 50_000)
-    part = "" if complete else f" ({len(names)} classes, {len(train)} + {len(test)} images)"
-    return Dataset("imagenet", "imagenet" + part, len(names), data.image_size, seed, train, test)
+    has = _content(folder, len(names), train.paths, test.paths)
+    return Dataset("imagenet", has.description, has.fingerprint, len(names), data.image_size, seed, train, test)
+
+
+def content(root: Path) -> Content | None:
+    """Makes the fingerprint from the names of all images and the sizes of some; place and date do not matter.
+
+    Raises ConfigError where the folder is not laid out as it should be.
+    """
+    folder = _path(root)
+    if not folder.is_dir():
+        return None
+    names = classes(folder)
+    train, test = (_files(folder / split, names)[0] for split in ("train", "val"))
+    return _content(folder, len(names), train, test)
+
+
+def _content(folder: Path, classes: int, train: Sequence[str], test: Sequence[str]) -> Content:
+    complete = (classes, len(train), len(test)) == (1000, 1_281_167, 50_000)
+    part = "" if complete else f" ({classes} classes, {len(train)} + {len(test)} images)"
+    paths = _all(train, test)
+    digest = hashlib.blake2b("\n".join(paths).encode(errors="surrogateescape"), digest_size=6)
+    for size in _sizes(folder, paths):
+        digest.update(f"\n{size}".encode())
+    return Content("imagenet" + part, digest.hexdigest())
+
+
+def _all(train: Sequence[str], test: Sequence[str]) -> list[str]:
+    return [f"train/{path}" for path in train] + [f"val/{path}" for path in test]
+
+
+def _sizes(folder: Path, paths: Sequence[str]) -> list[int]:
+    """Returns the bytes of SIZED of the images at most, evenly spread."""
+    return [(folder / path).stat().st_size for path in paths[:: -(-len(paths) // SIZED)]]
 
 
 def classes(folder: Path) -> list[str]:
-    """The names of the class folders, in order. Raises ConfigError unless train/ and val/ have the same."""
+    """Returns the names of the class folders, in order. Raises ConfigError unless train/ and val/ have the same."""
     found = []
     for split in ("train", "val"):
         if not (folder / split).is_dir():
@@ -97,11 +141,11 @@ def classes(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, names: list[str]) -> tuple[list[str], np.ndarray]:
-    """Paths relative to the folder, in order, and the number of the class of each."""
+    """Returns paths relative to the folder, in order, and the number of the class of each."""
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        images = sorted(e.name for e in os.scandir(folder / name) if e.name.lower().endswith(SUFFIXES) and e.is_file())
+        images = sorted(e.name for e in os.scandir(folder / name) if e.name.lower().endswith(SUFFIXES) and _is_file(e))
         if not images:
             raise ConfigError(f"{folder / name} holds no image (*.JPEG).")
         paths += [os.path.join(name, image) for image in images]
@@ -109,15 +153,31 @@ def _files(folder: Path, names: list[str]) -> tuple[list[str], np.ndarray]:
     return paths, np.array(labels)
 
 
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):  # a link that leads to itself
+        if entry.is_file():
+            return True
+    logging.getLogger(__name__).warning("left out: %s is no file", entry.path)
+    return False
+
+
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
-    state = "missing" if not path.is_dir() else "ready"
-    if state == "ready":
-        try:
-            classes(path)
-        except ConfigError as error:
-            state = str(error)
-    return {"state": state, "path": path, "size": 0, "how": HOW}
+    told = {"path": path, "size": 0, "how": HOW}
+    if not path.is_dir():
+        return {"state": "missing", **told}
+    try:
+        names = classes(path)
+        train, test = (_files(path / split, names)[0] for split in ("train", "val"))
+    except ConfigError as error:
+        return {"state": str(error), **told}
+    has = _content(path, len(names), train, test)
+    sizes = _sizes(path, _all(train, test))
+    count = len(train) + len(test)
+    return {
+        "state": "ready", **told, "size": sum(sizes) * count // len(sizes), "size_from": min(count, len(sizes)),
+        "kind": "JPEG", "classes": len(names), "images": (len(train), len(test)), "fingerprint": has.fingerprint,
+    }  # fmt: skip
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:

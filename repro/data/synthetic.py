@@ -1,34 +1,34 @@
-"""Generated images of any shape: a coarse pattern per class under noise. Learnable, so a loss falls."""
+"""Generates images of any shape: a coarse pattern per class under noise, which a network can learn."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from repro.config import ConfigError, Data
-from repro.data import Dataset
+from repro.config.schema import ConfigError, Data
+from repro.data import Content, Dataset
 
 HOW = "is generated: data=synthetic"
 CELLS = 4  # a pattern is a grid of so many squares a side, coarse enough to survive any network's poolings
 
 
+def training_images(data: Data) -> int:
+    return int(data.options["train_images"])
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
-    """The same images for every seed of a run, which shuffles them as it would real ones."""
-    from repro.images.memory import train_and_test
+    """Generates the same images for every seed of a run, which shuffles them as it would real ones."""
+    from repro.data._images.memory import train_and_test
 
     options = dict(data.options)
     counts, noise = [options.pop("train_images"), options.pop("test_images")], options.pop("noise")
-    if min(counts) < 1 or noise < 0:
-        raise ConfigError(
-            f"data.train_images={counts[0]} data.test_images={counts[1]} data.noise={noise}: at least one "
-            "image each and no negative noise, such as data.train_images=1024 data.test_images=256."
-        )
     generator = np.random.Generator(np.random.PCG64(0))
     patterns = generator.integers(64, 192, (data.classes, CELLS, CELLS, 3))
     train, test = (_images(count, patterns, data.image_size, noise, generator) for count in counts)
     return Dataset(
         name="synthetic",
         description=f"synthetic ({data.classes} classes, {data.image_size}x{data.image_size})",
+        fingerprint="",
         classes=data.classes,
         image_size=data.image_size,
         seed=seed,
@@ -39,7 +39,7 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
 def _images(
     count: int, patterns: np.ndarray, size: int, noise: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [count, size, size, 3] and their classes [count], which take turns."""
+    """Returns images uint8 [count, size, size, 3] and their classes [count], which take turns."""
     labels = np.arange(count) % len(patterns)
     cell = np.arange(size) * CELLS // size
     images = np.empty((count, size, size, 3), np.uint8)
@@ -51,7 +51,11 @@ def _images(
 
 
 def status(root: Path) -> dict[str, Any]:
-    return {"state": "ready", "path": None, "size": 0, "how": HOW}
+    return {"state": "ready", "path": None, "size": 0, "kind": "generated", "how": HOW}
+
+
+def content(root: Path) -> Content | None:
+    return None
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:

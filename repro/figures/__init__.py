@@ -1,8 +1,8 @@
-"""One file per figure or table, found by its name.
+"""Loads figures and tables, one file each, by name, and draws them.
 
 A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, if it is a figure,
-`draw(rows) -> Figure`.
-`draw` sees the rows alone, and the rows are the CSV: nothing is drawn that is not in it.
+`draw(rows) -> Figure`. `draw` sees only the rows, and the rows are the CSV: nothing is drawn that is not in it.
+A figure is as wide as one column of a page; with `WIDTH = "double"` in its file, as two.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from repro.schema import ConfigError
-from repro.tables import Row
+from repro.config.schema import ConfigError
+from repro.tables import Row, to_latex_text
+from repro.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from repro.results import Results
+    from repro.report.summaries import Results
 
 OURS = (
     "trained",
@@ -37,12 +38,14 @@ OURS = (
 STORY = (
     "claims",
     "accuracies",
+    "tree_and_bytes",
     "selection_example",
     "select_from_k_times_P",
     "tree_schedule",
     "convergence",
     "density_sensitivity",
     "batch_sensitivity",
+    "gap_over_moves",
     "point_to_point",
     "allreduce_time",
     "throughput",
@@ -55,6 +58,8 @@ STORY = (
     "settings",
     "speedups",
     "lab_iterations",
+    "dilated_iterations",
+    "dilation",
     "algorithms",
     "families",
     "tradeoff",
@@ -63,6 +68,7 @@ STORY = (
     "planner_regret",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
+WIDTHS = {"single": 3.5, "double": 7.16}  # inches: one column of a two-column page, and both
 # No date, no version: the same rows give the same bytes.
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
@@ -78,26 +84,31 @@ class Item:
     command: str
     table: Callable[[Results], list[Row]]
     draw: Callable[[list[Row]], Figure] | None  # None: a table
+    width: str = "single"
 
     def ours(self, rows: Sequence[Row]) -> bool:
-        """Whether any row comes from a run of ours. Rows that name no source need no run."""
+        """Returns whether any row comes from a run of ours. Rows that name no source need no run."""
         return any(str(row.get("source", "recorded")).split(",")[0].split(" ")[0] in OURS for row in rows)
 
     @property
     def experiment(self) -> str | None:
-        """The experiment that its command runs."""
-        words = [word.partition("experiment=")[2] for word in self.command.split() if word.startswith("experiment=")]
-        return words[0] if words else None
+        """Returns the experiment that its command runs."""
+        return experiment_of(self.command)
+
+
+def experiment_of(command: str) -> str | None:
+    words = [word.partition("experiment=")[2] for word in command.split() if word.startswith("experiment=")]
+    return words[0] if words else None
 
 
 def names() -> list[str]:
-    """In the order in which the paper tells its story; what is added later comes last."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-    return sorted(found, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
+    """Returns the names in the order in which the paper tells its story; later additions come last."""
+    known = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    return sorted(known, key=lambda name: STORY.index(name) if name in STORY else len(STORY))
 
 
 def load(only: Sequence[str] = ()) -> list[Item]:
-    """The items called `only`, or all. Raises ConfigError."""
+    """Loads the items called `only`, or all. Raises ConfigError."""
     unknown = sorted(set(only) - set(names()))
     if unknown:
         raise ConfigError(f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}.")
@@ -106,21 +117,28 @@ def load(only: Sequence[str] = ()) -> list[Item]:
 
 def _item(name: str) -> Item:
     module = importlib.import_module(f"repro.figures.{name}")
-    return Item(name, module.TITLE, module.COMMAND, module.table, getattr(module, "draw", None))
+    draw, width = getattr(module, "draw", None), getattr(module, "WIDTH", "single")
+    return Item(name, module.TITLE, module.COMMAND, module.table, draw, width)
 
 
-def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) -> dict[str, bytes]:
-    """The figure in each of `formats`, byte for byte the same each time."""
+def render(
+    item: Item, rows: list[Row], formats: Sequence[str], notes: bool = True, width: str = "", **options: Any
+) -> dict[str, bytes]:
+    """Returns the figure in each of `formats`; the same rows give the same bytes.
+
+    Its notes stand under it, or, without `notes`, in a caption beside it as "txt" and "tex". `width` is one of
+    WIDTHS, "" the figure's own. Raises ConfigError.
+    """
     import matplotlib.style
 
-    assert item.draw is not None
     unknown = sorted(set(formats) - set(METADATA))
     if unknown:
         raise ConfigError(f"--format {unknown[0]}: choose from {', '.join(METADATA)}.")
-    files = {}
+    if width and width not in WIDTHS:
+        raise ConfigError(f"--width {width}: choose from {', '.join(WIDTHS)}.")
+    figure, lines = drawn(item, rows, notes, width)
+    files = {} if notes else {kind: text.encode() for kind, text in captions(item, lines).items()}
     with matplotlib.style.context(STYLE):
-        figure = item.draw(rows)
-        _settle(figure)
         for kind in formats:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=METADATA[kind], **options)
@@ -128,8 +146,33 @@ def render(item: Item, rows: list[Row], formats: Sequence[str], **options: Any) 
     return files
 
 
+def drawn(item: Item, rows: list[Row], notes: bool = True, width: str = "") -> tuple[Figure, Sequence[str]]:
+    """Returns the figure, laid out, and its notes, which stand under it too if `notes` is true."""
+    import matplotlib.style
+
+    from repro.figures import _legend
+
+    assert item.draw is not None  # noqa: S101  (for the type checker: tables are left out before)
+    with matplotlib.style.context([STYLE, {"figure.figsize": (WIDTHS[width or item.width], 2.3)}]):
+        figure = item.draw(rows)
+        lines = _legend.notes_of(figure)
+        if notes:
+            _legend.write_notes(figure, lines)
+        _settle(figure)
+    return figure, lines
+
+
+def captions(item: Item, notes: Sequence[str]) -> dict[str, str]:
+    """Returns the caption as plain text, its title first, and as LaTeX to \\input in a figure."""
+    caption = " ".join([f"{item.title}.", *notes])
+    return {
+        "txt": "\n".join([item.title, "", *notes]) + "\n",
+        "tex": f"\\caption{{{to_latex_text(caption)}}}\n\\label{{fig:{item.name}}}\n",
+    }
+
+
 def _settle(figure: Any) -> None:
-    """Lay it out once, and round the places: their last bits differ from one layout to the next."""
+    """Lays the figure out once and rounds positions, whose last bits differ from one layout to the next."""
     import matplotlib
 
     figure.get_layout_engine().execute(figure)
@@ -143,7 +186,7 @@ T = TypeVar("T")
 
 
 def side_by_side(work: Callable[..., T], *each: Iterable[Any]) -> Iterator[T]:
-    """map(work, *each) by a process a core: each drawing takes a second of one."""
+    """Maps `work` over `each` in one process per core: each drawing takes a second of one."""
     import matplotlib.figure  # once, for all of them
     import matplotlib.style  # noqa: F401
 
@@ -154,11 +197,13 @@ def side_by_side(work: Callable[..., T], *each: Iterable[Any]) -> Iterator[T]:
         yield from pool.map(work, *each)
 
 
-def save(item: Item, rows: list[Row], out: Path, formats: Sequence[str] = ("pdf", "png")) -> list[Path]:
-    """Draws a figure into out/NAME.FORMAT."""
+def save(
+    item: Item, rows: list[Row], out: Path, formats: Sequence[str], notes: bool = True, width: str = ""
+) -> list[Path]:
+    """Draws a figure into out/NAME.FORMAT, with its caption in files beside it if it is drawn without `notes`."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
-    for kind, data in render(item, rows, formats).items():
+    for kind, data in render(item, rows, formats, notes, width).items():
         paths.append(out / f"{item.name}.{kind}")
-        paths[-1].write_bytes(data)
+        write_whole(paths[-1], data)
     return paths

@@ -1,30 +1,72 @@
-"""Training curves as rows, and as panels of loss, accuracy and accuracy against modelled time."""
+"""Turns training curves into rows, and draws panels of loss, accuracy and accuracy against time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from repro.figures import _draw
-from repro.results import Group, Results
+from repro.figures import _draw, _legend
+from repro.report import reference_curves
+from repro.report.summaries import Group, Results
 from repro.tables import Row
+
+END_POINTS = 25  # points of accuracy: an axis with whole schedules shows only the highest, where the claims are
+MINUTES = "minutes at the\npublished throughput"
+NARROW = 2.4  # inches, of a panel
+LONG = 24  # epochs: longer curves are thin lines
 
 
 def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
-    """Of each model, the runs over one number of epochs, as curves of unlike schedules never share a panel.
+    """Selects, for each model, runs over the same schedule: curves of unlike schedules never share a panel.
 
-    That with the most settings to compare; of several such the longest.
+    If there are uncompressed runs, it takes these: of each setting the longest, whole or its first epochs. Otherwise it
+    takes those compressed to one number of epochs: the one with the most settings to compare, and of several the
+    largest.
     """
-    counts = Counter((group.model, group.settings["epochs"]) for group in groups)
-    best = {model: max((n, epochs) for (of, epochs), n in counts.items() if of == model)[1] for model, _ in counts}
-    return [group for group in groups if group.settings["epochs"] == best[group.model]]
+    return [chosen for model in dict.fromkeys(g.model for g in groups) for chosen in _of_one_schedule(groups, model)]
+
+
+def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
+    of_model = [group for group in groups if group.model == model]
+    as_it_is = [group for group in of_model if not group.compressed]
+    if not as_it_is:
+        counts = Counter(group.settings["epochs"] for group in of_model)
+        epochs = max(counts, key=lambda epochs: (counts[epochs], epochs))
+        return [group for group in of_model if group.settings["epochs"] == epochs]
+    longest: dict[tuple[Any, ...], Group] = {}
+    for group in sorted(as_it_is, key=lambda group: (group.epochs, group.n)):
+        settings = group.settings
+        longest[group.algo, settings["density"], settings["batch_per_node"], group.nodes] = group
+    return [group for group in as_it_is if group in longest.values()]
 
 
 def rows(results: Results, experiment: str) -> list[Row]:
     return [row for group in of_one_schedule(results.groups(experiment)) for row in of_group(group)]
+
+
+def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
+    """Returns the reference curves for the settings of the uncompressed `groups`, in the columns of ours."""
+    made = []
+    for group in {g.model: g for g in groups if g.curve and not g.compressed}.values():
+        batch, lr = group.settings["batch_per_node"] * group.settings["accumulate"], group.settings["lr"]
+        columns = dict.fromkeys(of_group(group)[0])
+        for run in reference_curves.beside(results.reference, group.model, batch, lr, group.nodes):
+            same = {name: run[name] for name in ("model", "density", "nodes", "batch_per_node")}
+            same |= {
+                "algo": reference_curves.algo(run),
+                "data": "cifar10",
+                "source": "reference",
+                "schedule": f"job {run['job']}",
+            }
+            made += [
+                columns | same | {"epoch": epoch, "test_accuracy": percent / 100}
+                for epoch, percent in enumerate(run["test_accuracy"], 1)
+            ]
+    return made
 
 
 def of_group(group: Group) -> list[Row]:
@@ -37,72 +79,107 @@ def of_group(group: Group) -> list[Row]:
         "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
         "density": settings["density"],
         "schedule": group.schedule,
+        "whole": group.whole,
+        "drops": " ".join(f"{drop:g}" for drop in _drops(group)),
         "precision": settings["precision"],
         "n": group.n,
         "seeds": " ".join(map(str, group.seeds)),
         "source": "trained",
-        "network": group.time["network"] if group.time else None,
-        "time_source": group.time["source"] if group.time else None,
+        "network": group.timed["network"] if group.timed else None,
+        "time_source": group.timed["source"] if group.timed else None,
     }
-    step_s = group.step_s
     return [
         same
         | {k: v for k, v in point.items() if not k.startswith("test_loss")}
-        | {"seconds": None if step_s is None else point["step"] * step_s}
+        | {"seconds": point["step"] * group.time.total if group.time else None}
         for point in group.curve
     ]
 
 
-def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> Figure:
-    """Columns: models. Rows: training loss and test accuracy by epoch, test accuracy by time on the network."""
-    models = [model for model in _draw.MODELS if any(row["model"] == model for row in rows)]
-    models += sorted({row["model"] for row in rows} - set(models))
+def _drops(group: Group) -> list[float]:
+    """Returns the epochs of this run after which the learning rate has dropped, as far as it got."""
+    settings = group.settings
+    share = settings["epochs"] / settings["schedule_epochs"] if group.compressed else 1.0
+    return [share * drop for drop in settings["lr_drops"] if share * drop < group.epochs]
+
+
+def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> _draw.Drawing:
+    """Draws a column per model; its rows are training loss and accuracy by epoch, and accuracy by published time."""
+    models = _draw.models_of(rows)
     views = [("epoch", "train_loss", 1.0), ("epoch", "test_accuracy", 100.0)]
-    if against_time and any(row["seconds"] is not None for row in rows):
-        views.append(("seconds", "test_accuracy", 100.0))
-    width = _draw.WIDTH if len(models) == 1 else 2.6 * len(models)
-    figure, axes = _draw.panels(len(views), len(models), 1.55, width)
+    if against_time and any(row.get("published_s") is not None for row in rows):
+        views.append(("published_s", "test_accuracy", 100.0))
+    figure, panels = _draw.blocks(len(views), len(models), 1.55)
     for place, (x, y, unit) in enumerate(views):
         for column, model in enumerate(models):
-            panel = axes[place * len(models) + column]
-            for algo in algos or _draw.algos_of(rows):
-                mine = [row for row in rows if row["model"] == model and row["algo"] == algo]
-                _draw.line(panel, _in_units(mine, x, y, unit), x, y, algo)
+            panel = panels[place][column]
+            of_model = _in_units([row for row in rows if row["model"] == model], x, y, unit)
+            ours = [row for row in of_model if row["source"] != "reference"]
+            references(panel, [row for row in of_model if row["source"] == "reference"], x, y)
+            for algo in algos or _draw.algos_of(ours):
+                line(panel, [row for row in ours if row["algo"] == algo], x, y, algo)
             if x == "epoch":
-                panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            panel.set_xlabel(x if x == "epoch" else _time_label(rows, model))
-            if column == 0:
+                drops(panel, ours)
+            ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
+            panel.xaxis.set_major_locator(ticks)
+            ends = [row["test_accuracy"] for row in of_model if row["whole"]] if y == "test_accuracy" else []
+            if ends:
+                panel.set_ylim(bottom=max(ends) - END_POINTS)
+            narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
+            panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
+            if _draw.at(panel).is_first_col() or len(models) == 1:
                 panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
-            if place == 0:
-                panel.set_title(_draw.model_name(model))
-    _draw.legend(figure, axes, 4 if len(models) > 1 else 3)
+            if place == 0 or (len(models) == 1 and _draw.wide()):
+                compressed = any("compressed" in row["schedule"] for row in ours)
+                panel.set_title(_draw.model_name(model) + (", compressed schedule" if compressed else ""))
+    _legend.of_panels(figure, figure.axes)
     return figure
+
+
+def line(panel: Axes, rows: list[Row], x: str, y: str, algo: str, **changes: Any) -> None:
+    """Draws one algorithm's curve. If only the first epochs were run, it is a thin line with hollow markers."""
+    for whole in (True, False):
+        part = [row for row in rows if row["whole"] == whole]
+        first = not whole and not any("compressed" in row["schedule"] for row in part)
+        style = {"label": _draw.algo_name(algo)} | changes
+        if first or len(part) > LONG:
+            style |= {"linewidth": 0.6 if first else 0.9, "markersize": 2.5}
+        if first:
+            style |= {"markerfacecolor": "white", "label": f"{style['label']}, first epochs"}
+        _draw.line(panel, part, x, y, algo, **style)
+
+
+def references(panel: Axes, rows: list[Row], x: str, y: str) -> None:
+    """Draws one thin grey line per run."""
+    for job in dict.fromkeys(row["schedule"] for row in rows):
+        curve = [row for row in rows if row["schedule"] == job]
+        algo = curve[0]["algo"]
+        label = f"reference, {_draw.algo_name(algo)}"
+        _draw.published(panel, curve, x, y, algo, label=label, marker="", linewidth=0.6, zorder=2.5)
+
+
+def drops(panel: Axes, rows: list[Row]) -> None:
+    """Draws vertical lines at the epochs after which the learning rate is a tenth of what it was."""
+    for epoch in sorted({float(drop) for row in rows for drop in row["drops"].split()}):
+        panel.axvline(epoch, color=_draw.INK, linewidth=0.6, linestyle=":", zorder=0.5, label="learning rate × 0.1")
 
 
 def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
     scaled = [row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")} for row in rows]
-    return (
-        [row | {"seconds": None if row["seconds"] is None else row["seconds"] / 60} for row in scaled]
-        if x == "seconds"
-        else scaled
-    )
-
-
-def _time_label(rows: list[Row], model: str) -> str:
-    first = next(row for row in rows if row["model"] == model)
-    return f"minutes on {first['network']} ({first['time_source']})"
-
-
-def time_note(rows: list[Row]) -> str:
-    """How the seconds of a run were got."""
-    if any(row["time_source"] == "modelled" for row in rows):
-        return (
-            "Modelled minutes: compute (the median of all runs) and compression of one rank alone, traffic as counted."
-        )
-    return ""
+    return scaled if x == "epoch" else [row | {x: None if row[x] is None else row[x] / 60} for row in scaled]
 
 
 def missing(rows: list[Row], models: Sequence[str], command: str) -> str:
-    """One line on what was not run."""
+    """Returns one line on what was not run."""
     absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in rows)]
     return f"Not run: {', '.join(absent)} ({command})." if absent else ""
+
+
+def reference_note(rows: Iterable[Row]) -> str:
+    """Returns one line that says whose runs the grey lines are."""
+    jobs = {(_draw.model_name(row["model"]), row["algo"], row["nodes"]) for row in rows if row["source"] == "reference"}
+    if not jobs:
+        return ""
+    runs = ", ".join(f"{model} {_draw.algo_name(algo)} P = {nodes}" for model, algo, nodes in sorted(jobs))
+    data = "the original images, float32, our batch and learning rate, logs of kljp/topk_results"
+    return f"Grey: one run a line, {data}: {runs}."

@@ -1,72 +1,135 @@
-"""What the figures share: how each algorithm looks, how panels are laid out, and the note that says where
-numbers come from."""
+"""Draws what figures share: the look of each algorithm, panels of a column's width, axes, and lines with bands."""
 
 from __future__ import annotations
 
-import textwrap
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
+from repro.config.groups import group_options, title
 from repro.tables import Row
 
-WIDTH = 3.5  # inches, one column
 PUBLISHED = "0.55"  # the grey of everything that the paper published
 INK = "0.35"  # notes
+MARKS = 9  # on a long curve
+
+
+class Drawing(Figure):
+    """A figure with the lines that stand under it, or, without them, in a caption."""
+
+    notes: tuple[str, ...] = ()
 
 
 class Look(NamedTuple):
-    """Colour (Okabe and Ito's, safe for colour-blind readers), marker and dash together tell an algorithm."""
+    """Tells an algorithm by colour (Okabe and Ito's, safe for colour-blind readers), marker and dash."""
 
-    label: str
     colour: str
     marker: str
     dash: Any
 
 
 LOOKS = {
-    "dense": Look("dense", "#0072B2", "o", "-"),
-    "topk": Look("Top-k", "#D55E00", "s", (0, (4, 1.5))),
-    "gtopk": Look("gTop-k", "#009E73", "^", (0, (6, 1, 1, 1))),
-    "gtopk_butterfly": Look("gTop-k butterfly", "#CC79A7", "D", (0, (1, 1))),
-    "gtopk_from_topk": Look("k of k×P", "#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
+    "dense": Look("#0072B2", "o", "-"),
+    "topk": Look("#D55E00", "s", (0, (4, 1.5))),
+    "gtopk": Look("#009E73", "^", (0, (6, 1, 1, 1))),
+    "gtopk_butterfly": Look("#CC79A7", "D", (0, (1, 1))),
+    "gtopk_from_topk": Look("#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
 }
 OTHERS = ("#56B4E9", "#000000", "#B8A200")  # for algorithms that are added later
-MODELS = {
-    "resnet20": "ResNet-20",
-    "vgg16": "VGG-16",
-    "alexnet": "AlexNet",
-    "resnet50": "ResNet-50",
-    "lstm_ptb": "LSTM-PTB",
-}
+PAPER = ("resnet20", "vgg16", "alexnet", "resnet50")  # its models that can be trained here, in its order
 
 
 def look(algo: str) -> Look:
     known = LOOKS.get(algo)
-    return known or Look(algo.replace("_", " "), OTHERS[sum(map(ord, algo)) % len(OTHERS)], "P", (0, (2, 1)))
+    return known or Look(OTHERS[sum(map(ord, algo)) % len(OTHERS)], "P", (0, (2, 1)))
+
+
+def algo_name(algo: str) -> str:
+    return title("algo", algo)
+
+
+def models() -> list[str]:
+    """Returns every model that can be trained, the paper's first."""
+    return [*PAPER, *(model for model in group_options("model") if model not in PAPER)]
+
+
+def models_of(rows: Iterable[Row]) -> list[str]:
+    """Returns the models of `rows`, in the order of `models`."""
+    present = {row["model"] for row in rows}
+    return [model for model in models() if model in present] + sorted(present - set(models()))
 
 
 def model_name(model: str) -> str:
-    return MODELS.get(model, model)
+    return title("model", model)
+
+
+def data_name(data: str) -> str:
+    return title("data", data)
 
 
 def algos_of(rows: Iterable[Row]) -> list[str]:
-    """The paper's order first, then by name."""
+    """Returns the algorithms of `rows`: in the paper's order first, then by name."""
     order = list(LOOKS)
     return sorted({row["algo"] for row in rows}, key=lambda a: (order.index(a) if a in order else len(order), a))
 
 
-def panels(rows: int, columns: int = 1, height: float = 1.7, width: float = WIDTH) -> tuple[Figure, list[Axes]]:
-    """A figure of rows x columns panels, each `height` inches; the axes in reading order."""
-    figure = Figure(figsize=(width, rows * height + 0.4), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+def width() -> float:
+    """Returns the width in inches that was asked for, or the item's own: one column of a page, or two."""
+    return float(matplotlib.rcParams["figure.figsize"][0])
+
+
+def wide() -> bool:
+    return width() > 5
+
+
+def panels(rows: int, columns: int = 1, height: float = 1.7, **options: Any) -> tuple[Drawing, list[Axes]]:
+    """Returns a figure of rows x columns panels, each `height` inches, and its axes in reading order."""
+    figure = Drawing(figsize=(width(), rows * height + 0.4), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+
+
+def grid(count: int, columns: int = 2, height: float = 1.7, **options: Any) -> tuple[Drawing, list[Axes], int]:
+    """Returns `count` panels in `columns` (twice as many over two columns of the page), and how many those are."""
+    columns = min(count, 2 * columns if wide() else columns)
+    figure, axes = panels(-(-count // columns), columns, height, **options)
+    for panel in axes[count:]:
+        panel.set_axis_off()
+    return figure, axes[:count], columns
+
+
+def at(panel: Axes) -> SubplotSpec:
+    """Returns where among the panels this one stands."""
+    spec = panel.get_subplotspec()
+    assert spec is not None  # noqa: S101  (for the type checker: all panels are subplots)
+    return spec
+
+
+def blocks(rows: int, columns: int, height: float) -> tuple[Drawing, list[list[Axes]]]:
+    """Returns panels[row][column]. Columns that a narrow figure has no room for stand below, as a block of all rows.
+
+    A single column lies down over two columns of the page.
+    """
+    if columns == 1 and wide():
+        figure, axes = panels(1, rows, height)
+        return figure, [[one] for one in axes]
+    most = min(columns, 4 if wide() else 2)
+    figure, axes = panels(-(-columns // most) * rows, most, height)
+    at = [
+        [axes[(column // most * rows + row) * most + column % most] for column in range(columns)] for row in range(rows)
+    ]
+    for unused in set(axes) - {one for row_of in at for one in row_of}:
+        unused.set_axis_off()
+    return figure, at
 
 
 def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: Any) -> None:
-    """One algorithm's line, with a band of one standard deviation where there are several seeds."""
+    """Draws one algorithm's line, with a band of one standard deviation where there are several seeds."""
     known = [row for row in rows if row[x] is not None and row[y] is not None]
     if not known:
         return
@@ -77,10 +140,9 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: 
         "color": style.colour,
         "marker": style.marker,
         "linestyle": style.dash,
-        "label": style.label,
+        "label": algo_name(algo),
+        "markevery": _some(len(known), algo),
     } | changes
-    if len(known) > 24:
-        options["markevery"] = len(known) // 12
     axes.plot(xs, ys, **options)
     if all(std is not None for std in spread):
         low = [value - std for value, std in zip(ys, spread, strict=True)]
@@ -88,14 +150,24 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: 
         axes.fill_between(xs, low, high, color=options["color"], alpha=0.18, linewidth=0)
 
 
+def _some(points: int, algo: str) -> tuple[int, int]:
+    """Returns which points of a curve get a marker: all of a few; of many every n-th, another one for each algorithm.
+
+    Markers that all stood at the same epochs would hide each other.
+    """
+    every = 1 if points <= 12 else math.ceil(points / MARKS)
+    place = list(LOOKS).index(algo) if algo in LOOKS else len(LOOKS)
+    return place * every // (len(LOOKS) + 1), every
+
+
 def published(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: Any) -> None:
-    """The same marker and dash in grey."""
+    """Draws a line with the same marker and dash, but in grey."""
     style = {"color": PUBLISHED, "linewidth": 0.9, "markersize": 3, "label": "_", "zorder": 1.5}
     line(axes, rows, x, y, algo, **style | changes)
 
 
 def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
-    """Powers of two at equal distances, labelled by the numbers themselves."""
+    """Sets an x axis with powers of two at equal distances, labelled by the numbers themselves."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(sorted(set(nodes)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -104,56 +176,34 @@ def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
 
 
 def plain_log(axes: Axes) -> None:
-    """A logarithmic y axis with 1, 3, 10, 30 ... written as such."""
+    """Sets a logarithmic y axis of what is drawn already, with at least three ticks, written as plain numbers."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.margins(y=0.08)
+    axes.autoscale_view()
+    low, high = axes.get_ylim()
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
+        ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(ticks) >= 3:
+            break
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.minorticks_off()
 
 
-def legend(figure: Figure, axes: Iterable[Axes], columns: int = 3) -> None:
-    """One legend above all panels, each label once."""
-    handles: dict[str, Any] = {}
-    for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    if handles:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside upper center",
-            ncols=min(columns, len(handles)),
-        )
-
-
-def note(figure: Figure, *lines: str) -> None:
-    """Small lines under the panels: what was run, how often, on which data, and what was not."""
-    size, leading = 6.5, 7.9
-    columns = int(figure.get_figwidth() * 72 / (size * 0.47))
-    wrapped = [part for text in lines if text for part in textwrap.wrap(text, columns)]
-    if not wrapped:
-        return
-    width, height = figure.get_size_inches()
-    extra = (leading * len(wrapped) + 3) / 72
-    figure.set_size_inches(width, height + extra)
-    share = extra / (height + extra)
-    engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, share, 1, 1 - share))
-    figure.text(0.015, 0.004, "\n".join(wrapped), fontsize=size, color=INK, va="bottom", linespacing=1.15)
-
-
-def runs_note(rows: Sequence[Row]) -> list[str]:
-    """What trained rows must say of themselves: data, seeds, nodes, schedule, precision."""
-    ours = [row for row in rows if row.get("source") == "trained"]
+def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:
+    """Returns a line for each setting of the trained rows: data, seeds, nodes, schedule, precision."""
+    by_settings: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.get("source") == "trained":
+            of_each = f"batch {row['batch_per_node']} per node, " if batch else ""
+            settings = f"{data_name(row['data'])}, P = {row['nodes']}, {of_each}{row['schedule']}, {row['precision']}"
+            by_settings.setdefault((row["model"], settings), []).append(row)
     lines = []
-    for model in sorted({row["model"] for row in ours}):
-        mine = [row for row in ours if row["model"] == model]
-        first = mine[0]
+    for (model, settings), mine in sorted(by_settings.items()):
         counts = sorted({row["n"] for row in mine})
         seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]}–{counts[-1]}"
-        lines.append(
-            f"{model_name(model)}: {first['data']}, P = {first['nodes']}, batch {first['batch_per_node']} "
-            f"per node, "
-            f"{first['schedule']}, {first['precision']}, {seeds} seed{'s' if counts[-1] > 1 else ''}."
-        )
+        several = len({key for key in by_settings if key[0] == model}) > 1
+        whose = f" ({', '.join(algo_name(algo) for algo in algos_of(mine))})" if several else ""
+        lines.append(f"{model_name(model)}{whose}: {settings}, {seeds} seed{'s' if counts[-1] > 1 else ''}.")
     return lines

@@ -1,9 +1,9 @@
-"""The fastest algorithm on each network of a grid, as `repro run experiment=tradeoff` has predicted it."""
+"""Reads the fastest algorithm on each network of a grid, as `repro map` has predicted it."""
 
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
-COMMAND = "repro run experiment=tradeoff"
+COMMAND = "repro map experiment=tradeoff"
 NODES = 32
 AMONG = {
     "compressed": "all nodes apply the same update",
@@ -12,8 +12,8 @@ AMONG = {
 
 
 def cells(results: Results) -> list[Row]:
-    """One row for each cell of the maps of NODES nodes."""
-    found = results.summaries.get("tradeoff", {})
+    """Returns one row for each cell of the maps of NODES nodes."""
+    summary = results.summaries.get("tradeoff", {})
     return [
         {
             "source": "simulated",
@@ -22,14 +22,19 @@ def cells(results: Results) -> list[Row]:
             "relax": one["relax"],
             "alpha_s": alpha,
             "bits_per_s": bits,
-            "fastest": found["contenders"][one["fastest"][y][x]],
+            "fastest": summary["contenders"][one["fastest"][y][x]],
+            "its accuracy (%)": _percent(summary["accuracy"][one["fastest"][y][x]]),
             **{name: one[name][y][x] for name in ("over_second", "over_dense", "over_exact")},
         }
-        for one in found.get("maps", [])
+        for one in summary.get("maps", [])
         if one["nodes"] == NODES
-        for y, alpha in enumerate(found["alpha_s"])
-        for x, bits in enumerate(found["bits_per_s"])
+        for y, alpha in enumerate(summary["alpha_s"])
+        for x, bits in enumerate(summary["bits_per_s"])
     ]
+
+
+def _percent(accuracy: float | None) -> float | None:
+    return None if accuracy is None else 100 * accuracy
 
 
 def bandwidth(bits_per_s: float) -> str:

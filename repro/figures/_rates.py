@@ -1,12 +1,25 @@
-"""Panels of a rate against the number of nodes, one a model: published in grey, simulated as thin lines, ours
-in full."""
+"""Draws a rate against the number of nodes, one panel per model: published grey, simulated thin lines, ours in full."""
 
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.figures import _draw, _times
-from repro.results import Results
+from repro.config.groups import title
+from repro.figures import _draw, _legend, _times
+from repro.report.summaries import Results
 from repro.tables import Row
+
+APART = 0.2  # doublings of P between the marks of two algorithms: many are within a percent of each other
+OURS = {"modelled": "full", "measured": "none"}  # how their marks are filled
+KEYS = {
+    "published": "published",
+    "simulated": "simulated",
+    "modelled": "timed here, modelled wire",
+    "measured": "measured",
+}
 
 
 def table(results: Results, value: str) -> list[Row]:
@@ -16,71 +29,70 @@ def table(results: Results, value: str) -> list[Row]:
     ]
 
 
-def draw(rows: list[Row], value: str, label: str, unit: float, command: str) -> Figure:
+def draw(rows: list[Row], value: str, label: str, unit: float, command: str, log: bool) -> Figure:
     rows = [row | {value: unit * row[value]} for row in rows]
-    models = [model for model in _times.MODELS if any(row["model"] == model for row in rows)]
-    figure, axes = _draw.panels(2, 2, 1.65)
-    for panel, model in zip(axes, models, strict=False):
-        mine = [row for row in rows if row["model"] == model]
-        for algo in _draw.algos_of(mine):
-            own = [row for row in mine if row["algo"] == algo]
-            _draw.published(panel, [row for row in own if row["source"] == "published"], "nodes", value, algo)
-            _draw.line(
-                panel,
-                [row for row in own if row["source"] == "simulated"],
-                "nodes",
-                value,
-                algo,
-                marker="",
-                linewidth=0.8,
-                label="_",
-                alpha=0.7,
-            )
-            for source, fill in (("modelled", "full"), ("measured", "none")):
-                got = sorted((row for row in own if row["source"] == source), key=lambda row: row["nodes"])
-                _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=fill, label="_", markersize=4)
-        _draw.nodes_axis(panel, _times.NODES)
+    models = _draw.models_of(rows)
+    figure, axes, columns = _draw.grid(len(models), height=1.65, sharey=not log)
+    drawn: dict[tuple[str, str], Line2D] = {}  # by source and algorithm
+    for panel, model in zip(axes, models, strict=True):
+        drawn |= _panel(panel, [row for row in rows if row["model"] == model], value)
         panel.set_title(_draw.model_name(model))
-        _draw.plain_log(panel)
-    for panel in axes[::2]:
+        if log:
+            _draw.plain_log(panel)
+        else:
+            panel.set_ylim(0, 109)
+            panel.set_yticks(range(0, 101, 25))
+    for panel in axes[::columns]:
         panel.set_ylabel(label)
-    _legend(figure, rows)
-    ours = sorted(
-        {
-            f"{_draw.model_name(row['model'])} ({row['source']}, {row['network']})"
-            for row in rows
-            if row["source"] in ("modelled", "measured")
-        }
-    )
-    absent = [
-        _draw.model_name(m)
-        for m in models
-        if not any(row["model"] == m and row["source"] in ("modelled", "measured") for row in rows)
-    ]
-    _draw.note(
-        figure,
-        "Published: authors' script. Simulated: published compute and compression of one node, our "
-        "messages on "
-        "the published alpha and beta.",
-        f"Timed here: {', '.join(ours)}." if ours else "",
-        f"Not timed here: {', '.join(absent)} ({command})." if absent else "",
-    )
+    _legend.draw(figure, _keys(drawn, _draw.algos_of(rows)))
+    _legend.note(figure, *_notes(rows, models, command))
     return figure
 
 
-def _legend(figure: Figure, rows: list[Row]) -> None:
-    handles = [
-        Line2D([], [], color=s.colour, linestyle=s.dash, marker=s.marker, label=s.label)
-        for s in map(_draw.look, _draw.algos_of(rows))
+def _panel(panel: Axes, rows: list[Row], value: str) -> dict[tuple[str, str], Line2D]:
+    """Draws the rates of one model; returns the lines by source and algorithm."""
+    algos, drawn = _draw.algos_of(rows), {}
+    for place, algo in enumerate(algos):
+        for source in KEYS:
+            got = [row for row in rows if (row["algo"], row["source"]) == (algo, source)]
+            if not got:
+                continue
+            got.sort(key=lambda row: row["nodes"])
+            style: dict[str, Any] = {"markersize": 3.5, "label": "_"}
+            if source == "published":
+                _draw.published(panel, got, "nodes", value, algo)
+            elif source == "simulated":
+                _draw.line(panel, got, "nodes", value, algo, **style | {"marker": "", "linewidth": 0.8})
+            else:
+                shift = 2 ** (APART * (place - (len(algos) - 1) / 2))
+                got = [row | {"nodes": shift * row["nodes"]} for row in got]
+                _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=OURS[source], **style)
+            drawn[source, algo] = panel.get_lines()[-1]
+    _draw.nodes_axis(panel, _times.NODES)
+    panel.set_xlim(_times.NODES[0] / 1.35, _times.NODES[-1] * 1.35)
+    return drawn
+
+
+def _keys(drawn: dict[tuple[str, str], Line2D], algos: Sequence[str]) -> dict[str, Any]:
+    """Returns the legend: an algorithm's mark on its line, as in the panels; the sources by the last algorithm's."""
+    keys: dict[str, Any] = {}
+    for algo in algos:
+        own = [drawn[source, algo] for source in ("simulated", *OURS) if (source, algo) in drawn]
+        keys[_draw.algo_name(algo)] = tuple(own[:2]) or drawn["published", algo]
+    for source, label in KEYS.items():
+        shown = [drawn[source, algo] for algo in algos if (source, algo) in drawn]
+        if shown:
+            keys[label] = shown[min(2, len(shown) - 1)]  # gTop-k, where it is there
+    return keys
+
+
+def _notes(rows: list[Row], models: Sequence[str], command: str) -> list[str]:
+    timed = [row for row in rows if row["source"] in OURS]
+    ours = sorted({f"{_draw.model_name(r['model'])} ({r['source']}, {title('network', r['network'])})" for r in timed})
+    absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in timed)]
+    return [
+        "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
+        "the published alpha and beta. Marks of one number of nodes stand side by side.",
+        f"Timed here: {', '.join(ours)}." if ours else "",
+        f"Not timed here: {', '.join(absent)} ({command})." if absent else "",
     ]
-    handles += [
-        Line2D([], [], color=_draw.PUBLISHED, linewidth=0.9, label="published"),
-        Line2D([], [], color="k", linewidth=0.8, label="simulated"),
-    ]
-    for source, fill, label in (
-        ("modelled", "full", "timed here, modelled wire"),
-        ("measured", "none", "measured"),
-    ):
-        if any(row["source"] == source for row in rows):
-            handles.append(Line2D([], [], color="k", linestyle="", marker="o", fillstyle=fill, label=label))  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside upper center", ncols=3)

@@ -1,34 +1,66 @@
-"""Final loss and accuracy of every convergence run, with what its steps cost."""
+"""Lists the final loss and accuracy of every convergence run, with what its steps cost."""
 
-from repro.figures import _draw
-from repro.results import Results
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from repro.config.differences import differing, flat
+from repro.config.schema import Config
+from repro.figures import _draw, _sent
+from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 TITLE = "Final accuracies of the convergence runs"
 COMMAND = "repro run experiment=convergence"
+# what the run id leaves out, and what columns of their own say
+SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
+    "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"
+}  # fmt: skip
 
 
 def table(results: Results) -> list[Row]:
     rows = []
     groups = [group for group in results.groups("convergence") if group.curve]
     order = _draw.algos_of({"algo": group.algo} for group in groups)
-    for group in sorted(groups, key=lambda group: (group.model, group.settings["epochs"], order.index(group.algo))):
+    differ = _differing(groups)
+    for group in sorted(groups, key=lambda group: (group.model, *_schedule(group), order.index(group.algo))):
         last = group.curve[-1]
         rows.append(
             {
-                "network": _draw.model_name(group.model),
-                "algorithm": group.algo,
+                "model": _draw.model_name(group.model),
+                "algorithm": _draw.algo_name(group.algo),
                 "source": "trained",
-                "data": group.data,
+                "data": _draw.data_name(group.data),
                 "nodes": group.nodes,
                 "schedule": group.schedule,
+                "precision": group.settings["precision"],
+                **{name: _cell(flat(group.settings).get(name)) for name in differ},
                 "n": group.n,
                 "train loss": last["train_loss"],
                 "test accuracy (%)": 100 * last["test_accuracy"],
                 "± (%)": None if last["test_accuracy_std"] is None else 100 * last["test_accuracy_std"],
-                "bytes per node and step": group.per_step.get("bytes_sent"),
-                "ms per iteration": None if group.step_s is None else 1e3 * group.step_s,
-                "time": group.time["source"] if group.time else None,
+                **_sent.columns(group),
+                "ms per iteration": 1e3 * group.time.total if group.time else None,
+                "time": group.timed["source"] if group.timed else None,
             }
         )
-    return rows
+    return _sent.known(rows)
+
+
+def _schedule(group: Group) -> tuple[bool, int]:
+    """Sorts uncompressed schedules before compressed ones, and longer before shorter."""
+    return group.compressed, -group.settings["epochs"]
+
+
+def _differing(groups: Sequence[Group]) -> list[str]:
+    """Returns the settings that differ between rows of one model, but for what other columns say."""
+    by_model = defaultdict(list)
+    for group in groups:
+        by_model[group.model].append(flat(group.settings))
+    found = dict.fromkeys(name for rows in by_model.values() for name in differing(rows))
+    return [name for name in found if name not in SAID]
+
+
+def _cell(value: Any) -> Any:
+    return ", ".join(f"{part:g}" for part in value) if isinstance(value, list) else value

@@ -1,27 +1,25 @@
-"""Every algorithm: what it does to the gradient, what it sends, what it remembers, and where it comes from."""
+"""Lists every algorithm: what it does to the gradient, what it sends, what it remembers, and where it comes from."""
 
-import ast
-from pathlib import Path
-
-from repro import choices
-from repro.results import Results
+from repro.config import groups
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "The algorithms"
 COMMAND = "repro simulate algo=all model=resnet50 nodes=32 node=paper --out results/summaries/algorithms.json"
-CODE = Path(__file__).parent.parent / "algorithms"
 
 
 def table(results: Results) -> list[Row]:
-    """One row for each algorithm that was simulated, grouped by family."""
-    about = {row["algo"]: choices.about(row["algo"]) for row in rows(results)}
+    """Returns one row for each algorithm that was simulated, grouped by family."""
+    about = {row["algo"]: groups.about(row["algo"]) for row in rows(results)}
     return [
         {
-            "algorithm": row["algo"],
+            "algorithm": groups.title("algo", row["algo"]),
             "family": about[row["algo"]]["family"],
             f"bytes per node and step at P = {row['nodes']}, m = {row['parameters']:,}": row["bytes_sent_most"],
+            "mean of the nodes": row.get("bytes_sent_mean"),
+            "busiest at the socket": row.get("socket_bytes_most"),
             "rounds": row["rounds_most"],
-            "of P nodes": formula(about[row["algo"]].get("file") or row["algo"]),
+            "of P nodes": formula(row["algo"]),
             "error feedback": about[row["algo"]]["error_feedback"],
             "by": about[row["algo"]]["source"],
             "command": f"repro run algo={row['algo']}",
@@ -34,9 +32,7 @@ def rows(results: Results) -> list[Row]:
     return results.summaries.get("algorithms", {}).get("rows", [])
 
 
-def formula(module: str) -> str | None:
-    """What the algorithm's `cost` says it computes; read, not imported, as that would import torch."""
-    for node in ast.parse((CODE / f"{module}.py").read_text()).body:
-        if isinstance(node, ast.FunctionDef) and node.name == "cost":
-            return " ".join((ast.get_docstring(node) or "").split()).rstrip(".")
-    return None
+def formula(algo: str) -> str | None:
+    """Returns in words what the algorithm's `cost` computes; the choices that share its file share them."""
+    module = groups.about(algo).get("file") or algo
+    return groups.about(module).get("formula")

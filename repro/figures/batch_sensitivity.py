@@ -1,11 +1,9 @@
-"""Final test accuracy against the batch per node: the number of samples is the same, so a larger batch
-takes fewer steps."""
+"""Draws final test accuracy against batch per node: a larger batch takes fewer steps over as many samples."""
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
-from repro.figures import _curves, _draw
-from repro.results import Results
+from repro.figures import _curves, _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Sensitivity to the batch size"
@@ -13,7 +11,7 @@ COMMAND = "repro run experiment=batch_sensitivity"
 
 
 def table(results: Results) -> list[Row]:
-    """The last evaluation of each run."""
+    """Returns the last evaluation of each run."""
     groups = _curves.of_one_schedule(results.groups("batch_sensitivity"))
     rows = [_curves.of_group(group)[-1] for group in groups if group.curve]
     return sorted(rows, key=lambda row: (row["model"], row["algo"], row["batch_per_node"]))
@@ -28,16 +26,23 @@ def draw(rows: list[Row]) -> Figure:
     for algo in _draw.algos_of(rows):
         _draw.line(panel, [row for row in scaled if row["algo"] == algo], "batch_per_node", "test_accuracy", algo)
     panel.set_xscale("log", base=2)
-    panel.set_xticks(sorted({row["batch_per_node"] for row in rows}))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    steps = {row["batch_per_node"]: row["step"] for row in rows}
+    panel.set_xticks(sorted(steps), [f"{batch:g}\n{steps[batch]:,} steps" for batch in sorted(steps)])
     panel.xaxis.minorticks_off()
-    panel.set_xlabel("batch per node")
+    panel.set_xlabel("batch per node, and steps of the run")
     panel.set_ylabel("final test accuracy (%)")
-    _draw.legend(figure, [panel])
-    batches = f"Batches {', '.join(str(b) for b in sorted({row['batch_per_node'] for row in rows}))} per node."
-    _draw.note(
-        figure,
-        batches,
-        *[text.replace(f", batch {rows[0]['batch_per_node']} per node", "") for text in _draw.runs_note(rows)],
-    )
+    _legend.of_panels(figure, [panel])
+    _legend.note(figure, _fewer_steps(rows), *_draw.runs_note(rows, batch=False))
     return figure
+
+
+def _fewer_steps(rows: list[Row]) -> str:
+    """Says why a larger batch ends lower here, so that nobody takes it for an effect of the batch alone."""
+    least, most = (pick(rows, key=lambda row: row["batch_per_node"]) for pick in (min, max))
+    if least is most or least["step"] <= most["step"]:
+        return ""
+    return (
+        f"Every run sees as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
+        f"{least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step moves the weights once, a "
+        "sparse step only k of them: the fall is one of fewer moves, not of the batch alone."
+    )

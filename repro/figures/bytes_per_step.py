@@ -1,44 +1,55 @@
-"""Bytes that a node sends in a step, counted where they are sent, with a lower bound (not in the paper)."""
+"""Draws the bytes that a node sends in a step, counted where they are sent, with a lower bound (not in the paper)."""
 
 from matplotlib.figure import Figure
 
-from repro.figures import _draw
-from repro.network import PAIR_BYTES
-from repro.results import Results
+from repro.comm.cost_formulas import message_bytes
+from repro.comm.traffic import Round, framing
+from repro.compression.pair_sizes import WIRES
+from repro.figures import _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Bytes sent per node and step"
 COMMAND = "repro run experiment=bytes_per_step"
+SHADES = {"gaps": 1.0, "gaps-bf16": 0.75, "packed": 0.5}  # of other wire formats, the densest palest
 
 
 def table(results: Results) -> list[Row]:
-    """The busiest node's and the mean node's bytes of one recorded step."""
+    """Returns the bytes of the busiest node, with and without headers, and of the mean node in one recorded step."""
     rows = []
     for group in results.groups("bytes_per_step"):
         for record in group.recorded[-1:]:
-            sent = [sum(done[1] * done[4] for done in own) for own in record["schedule"]]
+            wire = group.settings["algo"].get("wire", "pairs")
+            all_rounds = [[Round(*done) for done in own] for own in record["schedule"]]
+            sent = [sum(done.sent * done.repeat for done in own) for own in all_rounds]
+            at_socket = [own + sum(map(framing, done)) for own, done in zip(sent, all_rounds, strict=True)]
             rows.append(
                 {
                     "source": "counted",
                     "model": group.model,
                     "algo": group.algo,
+                    "wire": wire,
                     "nodes": group.nodes,
                     "parameters": record["parameters"],
                     "k": record["k"],
                     "busiest_bytes": max(sent),
                     "mean_bytes": sum(sent) / len(sent),
-                    "bound_bytes": bound(group.algo, group.nodes, record["parameters"], record["k"]),
+                    "socket_bytes": max(at_socket),
+                    "bound_bytes": bound(group.algo, group.nodes, record["parameters"], record["k"], wire),
                 }
             )
-    return sorted(rows, key=lambda row: (row["model"], row["algo"], row["nodes"]))
+    return sorted(rows, key=lambda row: (row["model"], row["algo"], WIRES.index(row["wire"]), row["nodes"]))
 
 
-def bound(algo: str, nodes: int, parameters: int, k: int) -> float:
-    """Bytes that a node must send at least: 2 (P-1)/P m float32 for a dense sum (Patarasuk and Yuan, 2009);
-    with sparse vectors its own k pairs must leave it once."""
+def bound(algo: str, nodes: int, parameters: int, k: int, wire: str = "pairs") -> float:
+    """Returns the bytes that a node must send at least.
+
+    They are 2 (P-1)/P m float32 for a dense sum (Patarasuk and Yuan, 2009); with sparse vectors a node's own k pairs
+    must leave it once.
+    """
     if nodes == 1:
         return 0.0
-    return 2 * (nodes - 1) / nodes * parameters * 4 if algo == "dense" else float(k * PAIR_BYTES)
+    return 2 * (nodes - 1) / nodes * parameters * 4 if algo == "dense" else float(message_bytes(wire, k, parameters))
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -46,9 +57,12 @@ def draw(rows: list[Row]) -> Figure:
     algos = _draw.algos_of(rows)
     for algo in algos:
         mine = [row for row in rows if row["algo"] == algo]
-        _draw.line(panel, mine, "nodes", "busiest_bytes", algo)
+        _draw.line(panel, [row for row in mine if row["wire"] == "pairs"], "nodes", "busiest_bytes", algo)
+        for wire, shade in SHADES.items():
+            own, label = [row for row in mine if row["wire"] == wire], f"{_draw.algo_name(algo)}, {wire}"
+            _draw.line(panel, own, "nodes", "busiest_bytes", algo, label=label, markerfacecolor="white", alpha=shade)
     for algo, label in (("dense", "_"), (next((a for a in algos if a != "dense"), "gtopk"), "lower bound")):
-        mine = [row for row in rows if row["algo"] == algo]
+        mine = [row for row in rows if (row["algo"], row["wire"]) == (algo, "pairs")]
         panel.plot(
             [row["nodes"] for row in mine],
             [row["bound_bytes"] for row in mine],
@@ -61,13 +75,25 @@ def draw(rows: list[Row]) -> Figure:
     panel.minorticks_off()
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_ylabel("bytes sent by the busiest node")
-    _draw.legend(figure, [panel], 3)
+    _legend.of_panels(figure, [panel])
+    pairs = [row for row in rows if row["wire"] == "pairs"]
+    alike = [names for names in _coinciding(pairs) if len(names) > 1]
     first = min(rows, key=lambda row: row["k"])  # dense has k = m
-    _draw.note(
+    _legend.note(
         figure,
         f"{_draw.model_name(first['model'])}, m = {first['parameters']:,}, k = {first['k']:,}; counted by "
-        f"the collective "
-        "in one training step. Lower bounds: 2 (P-1)/P m float32 for dense; a node's own k pairs for the "
-        "sparse ones.",
+        "the collective in one training step, without the headers of gloo's messages. Hollow: the same pairs in other "
+        "formats (algo.wire). Lower bounds: 2 (P-1)/P m float32 for dense; for the sparse ones a node's own k pairs "
+        "of 8 bytes.",
+        f"On one line: {'; '.join(' and '.join(names) for names in alike)}." if alike else "",
     )
     return figure
+
+
+def _coinciding(rows: list[Row]) -> list[list[str]]:
+    """Returns the names of the algorithms, those that send the same bytes at every number of nodes together."""
+    lines: dict[tuple[tuple[int, int], ...], list[str]] = {}
+    for algo in _draw.algos_of(rows):
+        line = tuple((row["nodes"], row["busiest_bytes"]) for row in rows if row["algo"] == algo)
+        lines.setdefault(line, []).append(_draw.algo_name(algo))
+    return list(lines.values())

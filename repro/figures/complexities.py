@@ -1,35 +1,40 @@
-"""Messages and bytes of each algorithm, its cost formula, and the formula's value on the authors' network."""
+"""Lists each algorithm's messages and bytes, its cost formula, and the formula's value on the authors' network."""
 
-import math
-
-from repro.figures import _times
-from repro.results import Results
+from repro.comm.cost_formulas import FORMS, closed_form
+from repro.comm.traffic import Link
+from repro.config.groups import title
+from repro.density import entries
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "I. Complexity and cost of one aggregation"
 COMMAND = "repro plot tables --only complexities"
 NODES, MODEL = 32, "resnet50"
-ALGOS = {  # name, complexity, key of the published formula
-    "dense": ("dense (ring)", "O(m)", "dense_ring"),
-    "topk": ("Top-k (all-gather)", "O(kP)", "topk_allgather"),
-    "gtopk": ("gTop-k (tree + broadcast)", "O(k log P)", "gtopk_tree_and_broadcast"),
-    "gtopk_butterfly": ("gTop-k (butterfly)", "O(k log P)", "gtopk_butterfly"),
+ALGOS = {  # how it communicates, and its complexity
+    "dense": (" (ring)", "O(m)"),
+    "topk": (" (all-gather)", "O(kP)"),
+    "gtopk": (" (tree + broadcast)", "O(k log P)"),
+    "gtopk_butterfly": ("", "O(k log P)"),
 }
 
 
 def table(results: Results) -> list[Row]:
     m = results.paper["models"][MODEL]["parameters"]
-    k = max(1, math.floor(results.paper["training"]["density"] * m))
-    return [
-        {
-            "algorithm": label,
-            "complexity": complexity,
-            "cost": _symbols(results.paper["costs"][key]["formula"]),
-            "evidence": results.paper["costs"][key]["evidence"],
-            f"ms at P = {NODES}, m = {m:,}, k = {k:,}": 1e3 * _times.communicate(results, algo, NODES, m),
-        }
-        for algo, (label, complexity, key) in ALGOS.items()
-    ]
+    k = entries(results.paper["training"]["density"], m)
+    link = Link(results.paper["network"]["alpha_s"], results.paper["network"]["beta_s_per_byte"])
+    rows = []
+    for algo, (how, complexity) in ALGOS.items():
+        published = results.paper["costs"][FORMS[algo].__name__]
+        rows.append(
+            {
+                "algorithm": title("algo", algo + how),
+                "complexity": complexity,
+                "cost": _symbols(published["formula"]),
+                "evidence": published["evidence"],
+                f"ms at P = {NODES}, m = {m:,}, k = {k:,}": 1e3 * closed_form(algo, NODES, m, k, link),
+            }
+        )
+    return rows
 
 
 def _symbols(formula: str) -> str:

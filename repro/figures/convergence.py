@@ -1,22 +1,36 @@
-"""Training loss and test accuracy of each algorithm against epochs, and against time on the chosen
-network."""
+"""Draws training loss and test accuracy of each algorithm against epochs, and against time on the paper's nodes."""
 
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw
-from repro.results import Results
+from repro.figures import _curves, _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Convergence of dense, Top-k and gTop-k S-SGD"
 COMMAND = "repro run experiment=convergence"
-MODELS = ("resnet20", "vgg16", "alexnet", "resnet50")
+WIDTH = "double"
 
 
 def table(results: Results) -> list[Row]:
-    return _curves.rows(results, "convergence")
+    groups = _curves.of_one_schedule(results.groups("convergence"))
+    rows = [row | {"published_s": _published_s(results, row)} for group in groups for row in _curves.of_group(group)]
+    return rows + [row | {"published_s": None} for row in _curves.of_reference(results, groups)]
+
+
+def _published_s(results: Results, row: Row) -> float | None:
+    """Returns the seconds in which the authors' nodes process as many samples, by the throughput in their script."""
+    rates = results.paper["throughput_per_node"].get(row["model"], {}).get(row["algo"], {})
+    return row["step"] * row["batch_per_node"] / rates[row["nodes"]] if row["nodes"] in rates else None
 
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
-    _draw.note(figure, *_draw.runs_note(rows), _curves.time_note(rows), _curves.missing(rows, MODELS, COMMAND))
+    time = "Minutes: as many samples at the throughput in the authors' script (timed at batch 128 per node)."
+    _legend.note(
+        figure,
+        *_draw.runs_note(rows),
+        _curves.reference_note(rows),
+        time if any(row["published_s"] is not None for row in rows) else "",
+        _curves.missing(rows, _draw.models(), COMMAND),
+    )
     return figure

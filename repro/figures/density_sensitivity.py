@@ -1,18 +1,23 @@
-"""Test accuracy of gTop-k at the paper's three densities, dense beside it, and why short schedules fall short."""
+"""Draws test accuracy of gTop-k at the paper's three densities beside dense; says why short schedules fall short."""
 
+import math
+from collections.abc import Iterable
+
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from repro.figures import _curves, _draw
-from repro.results import Results
+from repro.figures import _curves, _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Sensitivity to the density"
 COMMAND = "repro run experiment=density_sensitivity"
 MODELS = ("resnet20", "vgg16")
 PUBLISHED = 0.001  # the highest
-COLOURS = ("#004D40", "#009E73", "#7FCBB2", "#B8A200")  # one hue from dense to sparse
-MARKERS = ("^", "v", "<", ">")
+DARK, LIGHT = 0.95, 0.4  # of matplotlib's sequential map, from the highest density to the lowest
+MARKERS = "^v<>dphX"
 
 
 def table(results: Results) -> list[Row]:
@@ -21,34 +26,44 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     models = sorted({row["model"] for row in rows})
-    figure, axes = _draw.panels(2, len(models), 1.6, _draw.WIDTH * len(models) * (1.0 if len(models) == 1 else 0.75))
-    densities = sorted({row["density"] for row in rows if row["algo"] != "dense"}, reverse=True)
+    figure, panels = _draw.blocks(2, len(models), 1.6)
+    looks = scale({row["density"] for row in rows if row["algo"] != "dense"})
     for place, y in enumerate(("train_loss", "test_accuracy")):
         for column, model in enumerate(models):
-            panel = axes[place * len(models) + column]
+            panel = panels[place][column]
             mine = [row for row in rows if row["model"] == model]
             unit = 100 if y == "test_accuracy" else 1
             scaled = [
                 row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
                 for row in mine
             ]
-            _draw.line(panel, [row for row in scaled if row["algo"] == "dense"], "epoch", y, "dense")
-            for density, colour, marker in zip(densities, COLOURS, MARKERS, strict=False):
+            _curves.line(panel, [row for row in scaled if row["algo"] == "dense"], "epoch", y, "dense")
+            for density, (colour, marker) in looks.items():
                 chosen = [row for row in scaled if row["algo"] != "dense" and row["density"] == density]
-                label = f"gTop-k, ρ = {density:g}"
-                _draw.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
+                label = f"{_draw.algo_name('gtopk')}, ρ = {density:g}"
+                _curves.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
+            _curves.drops(panel, mine)
             panel.set_xlabel("epoch")
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
-            if place == 0:
+            if place == 0 or (len(models) == 1 and _draw.wide()):
                 panel.set_title(_draw.model_name(model))
-    _draw.legend(figure, axes, 2)
-    _draw.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, COMMAND))
+    _legend.of_panels(figure, figure.axes)
+    _legend.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, COMMAND))
     return figure
 
 
+def scale(densities: Iterable[float]) -> dict[float, tuple[str, str]]:
+    """Returns colour and marker of each density, the highest first: the sparser, the lighter, by logarithm."""
+    order = sorted(densities, reverse=True)
+    high, low = math.log(order[0]), math.log(order[-1])
+    shades = [DARK - (DARK - LIGHT) * (high - math.log(one)) / ((high - low) or 1.0) for one in order]
+    colours = [to_hex(colormaps["Greens"](shade)) for shade in shades]
+    return {one: (colours[place], MARKERS[place % len(MARKERS)]) for place, one in enumerate(order)}
+
+
 def _moves(rows: list[Row]) -> str:
-    """What a density above the authors' is there for."""
+    """Explains why there is a density above the authors'."""
     last = max((row for row in rows if PUBLISHED < row["density"] < 1), key=lambda row: row["epoch"], default=None)
     if last is None:
         return ""

@@ -1,15 +1,22 @@
-"""Every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
+"""Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
+
+import textwrap
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
-from repro import choices
-from repro.figures import _curves, _draw
-from repro.results import Results, iteration_s
+from repro.config import groups
+from repro.figures import _curves, _draw, _legend
+from repro.iteration_time import IterationTime
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "What each relaxation costs in accuracy, and saves in bytes and time"
 COMMAND = "repro run experiment=families"
-NETWORKS = ("ethernet1g", "ethernet10g")
+WIDTH = "double"
+NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
+LABELS = ("final test accuracy (%)", "bytes sent per node and step", "modelled iteration (ms)")
+RANGE = ("bytes_sent_least", "bytes_sent_most")  # over the steps, where messages depend on values
 FAMILIES = {  # colours are Okabe and Ito's
     "full precision": ("#0072B2", "o"),
     "quantised": ("#D55E00", "s"),
@@ -18,51 +25,70 @@ FAMILIES = {  # colours are Okabe and Ito's
     "delayed": ("#E69F00", "v"),
     "decentralised": ("#CC79A7", "D"),
 }
+UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
-    """One row for each algorithm, the most accurate first. Compute is the median of all runs."""
-    groups = [group for group in results.groups("families") if group.curve]
+    """Returns one row for each algorithm, the most accurate first. Compute is the median of all runs."""
+    families = [group for group in results.groups("families") if group.curve]
     rows = []
-    for group in groups:
+    for group in families:
         last = _curves.of_group(group)[-1]
-        taken = {time["network"]: 1e3 * iteration_s(time) for time in group.iteration_time}
+        milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in group.iteration_time}
         rows.append(
             {
                 **{name: value for name, value in last.items() if name not in ("network", "time_source", "seconds")},
-                "family": choices.about(group.algo)["family"],
-                "bytes_sent": group.per_step["bytes_sent"],
-                **{f"{name}_ms": taken.get(name) for name in NETWORKS},
+                "family": _family(group.algo),
+                "bytes_sent": group.per_step.get("bytes_sent"),
+                **{name: group.per_step.get(name) for name in RANGE},
+                "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
+                "socket_bytes": group.socket_bytes,
+                **{f"{name}_ms": milliseconds.get(name) for name in NETWORKS},
                 "time_source": "modelled",
             }
         )
     return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
 
 
+def _family(algo: str) -> str:
+    return groups.about(algo)["family"] if algo in groups.group_options("algo") else "not known here"
+
+
 def draw(rows: list[Row]) -> Figure:
-    """One line for each algorithm; columns: accuracy, bytes, iteration. Colour and marker tell the family."""
-    figure = Figure(figsize=(2 * _draw.WIDTH, 0.16 * len(rows) + 0.9), layout="constrained")
-    panels = list(figure.subplots(1, 3, sharey=True))
+    """Draws one line per algorithm; columns: accuracy, bytes, iteration. Colour and marker tell the family.
+
+    A run that has no time on a network, or counted no bytes, has no point there.
+    """
+    figure, panels = _draw.panels(1, 3, 0.16 * len(rows) + 0.5, sharey=True)
     for y, row in enumerate(reversed(rows)):
-        colour, marker = FAMILIES[row["family"]]
+        colour, marker = FAMILIES.get(row["family"], UNKNOWN)
         style = {"color": colour, "marker": marker, "linestyle": "", "label": row["family"]}
         panels[0].plot(100 * row["test_accuracy"], y, **style)
-        panels[1].plot(row["bytes_sent"], y, **style)
-        panels[2].plot(row["ethernet10g_ms"], y, markerfacecolor="white", **style | {"label": "_"})
-        panels[2].plot(row["ethernet1g_ms"], y, **style)
-    panels[0].set_yticks(range(len(rows)), [_draw.look(row["algo"]).label for row in reversed(rows)])
-    panels[0].set_xlabel("final test accuracy (%)")
-    panels[1].set(xlabel="bytes sent per node and step", xscale="log")
+        if row["bytes_sent_least"]:
+            panels[1].plot([row[name] for name in RANGE], [y, y], color=colour, linewidth=0.8)
+        filled, hollow = (row[f"{name}_ms"] for name in NETWORKS)
+        for panel, x, height, changes in (
+            (panels[1], row["bytes_sent"], y, {}),
+            (panels[2], hollow, y + 0.2, {"markerfacecolor": "white", "label": "hollow: 10 Gbps"}),
+            (panels[2], filled, y - 0.2, {}),
+        ):
+            if x is not None:
+                panel.plot(x, height, **style | changes)
+    panels[0].set_yticks(range(len(rows)), [_draw.algo_name(row["algo"]) for row in reversed(rows)])
+    panels[1].set_xscale("log")
+    panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()
-    panels[2].set_xlabel("modelled iteration (ms)")
-    _draw.legend(figure, panels, 6)
-    missing = sorted(set(choices.group_options("algo")) - {row["algo"] for row in rows})
-    _draw.note(
+    for panel, label in zip(panels, LABELS, strict=True):
+        panel.set_xlabel(label if _draw.wide() else "\n".join(textwrap.wrap(label, 14)), linespacing=0.9)
+        panel.margins(x=0.12)
+    _legend.of_panels(figure, panels)
+    missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
+    _legend.note(
         figure,
         *_draw.runs_note(rows),
-        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the last step (of those that do not send in each, the "
-        "mean of a period). Compute is the median of all runs on this machine, compress each run's own, communication "
-        "modelled from counted traffic.",
+        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (of those that do not send in each, "
+        "the mean of a period; line: the range over steps where messages depend on values). Compute is the median of "
+        "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
         f"Not run yet: {', '.join(missing)}." if missing else "",
     )
     return figure

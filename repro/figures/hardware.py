@@ -1,8 +1,8 @@
-"""The authors' machines, and those that the committed runs were made on."""
+"""Lists the authors' machines, and those that the committed runs were made on."""
 
 from typing import Any
 
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "II. Hardware"
@@ -42,7 +42,7 @@ def _versions(machine: dict[str, Any]) -> str:
 
 
 def _merged(rows: list[Row]) -> list[Row]:
-    """Experiments of the same machine and software in one row."""
+    """Puts experiments of the same machine and software in one row."""
     first, *ours = rows
     places: dict[tuple[str, str], list[str]] = {}
     for row in ours:

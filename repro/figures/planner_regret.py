@@ -1,7 +1,7 @@
-"""What the planner's choice takes in the lab, over the best of the candidates measured there (not in the paper)."""
+"""Compares the planner's choice in the lab with the best of the candidates measured there (not in the paper)."""
 
 from repro.figures import _draw, _maps
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "The planner's choice against the best measured"
@@ -9,22 +9,22 @@ COMMAND = "repro bench regret"
 
 
 def table(results: Results) -> list[Row]:
-    """One row for each model and bandwidth, then their mean and worst."""
-    found = results.summaries.get("regret", {})
+    """Returns one row for each model and bandwidth, then their mean and worst."""
+    summary = results.summaries.get("regret", {})
     rows = [
         {
-            "network": _draw.model_name(row["model"]),
+            "model": _draw.model_name(row["model"]),
             "nodes": row["nodes"],
             "bandwidth": _maps.bandwidth(row["bits_per_s"]),
-            "chosen": row["choice"],
+            "chosen": _draw.algo_name(row["choice"]),
             "predicted (ms)": 1e3 * row["predicted_s"][row["choice"]],
             "measured (ms)": 1e3 * row["choice_s"],
-            "best measured": row["best"],
+            "best measured": _draw.algo_name(row["best"]),
             "its (ms)": 1e3 * row["best_s"],
             "regret": row["regret"],
             "source": "measured",
         }
-        for row in found.get("rows", [])
+        for row in summary.get("rows", [])
     ]
-    return rows + [{**dict.fromkeys(rows[0]), "network": f"{name} regret", "regret": found[name], "source": "measured"}
-                   for name in ("mean", "worst") if rows]  # fmt: skip
+    return rows + [{**dict.fromkeys(rows[0]), "model": f"{name} regret", "regret": summary[name],
+                    "source": "measured"} for name in ("mean", "worst") if rows]  # fmt: skip

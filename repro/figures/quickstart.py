@@ -1,6 +1,9 @@
-"""The quickstart's table: three algorithms on scanned digits (not in the paper)."""
+"""Lists the results of the quickstart: three algorithms on scanned digits (not in the paper)."""
 
-from repro.results import PARTS, Results
+from repro.config import groups
+from repro.figures import _sent
+from repro.iteration_time import PARTS
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Quickstart on scanned digits"
@@ -10,15 +13,15 @@ COMMAND = "repro run experiment=quickstart"
 def table(results: Results) -> list[Row]:
     rows = []
     for group in results.groups("quickstart"):
-        time: Row = group.time or dict.fromkeys(PARTS)
+        parts = group.time.parts() if group.time else dict.fromkeys(PARTS)
         rows.append(
             {
-                "algorithm": group.algo,
+                "algorithm": groups.title("algo", group.algo),
                 "nodes": group.nodes,
                 "n": group.n,
-                "test accuracy (%)": 100 * group.curve[-1]["test_accuracy"],
-                "bytes per node and step": group.per_step["bytes_sent"],
-                **{f"{part[:-2]} (ms)": 1e3 * time[part] if group.time else None for part in PARTS},
+                "test accuracy (%)": 100 * group.curve[-1]["test_accuracy"] if group.curve else None,
+                **_sent.columns(group),
+                **{f"{part[:-2]} (ms)": None if seconds is None else 1e3 * seconds for part, seconds in parts.items()},
             }
         )
-    return rows
+    return _sent.known(rows)

@@ -1,9 +1,9 @@
-"""At which bandwidths the fastest algorithm is another one (not in the paper)."""
+"""Lists the bandwidths at which another algorithm becomes the fastest (not in the paper)."""
 
 import itertools
 
 from repro.figures import _draw, _maps
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Where the ranking flips as bandwidth grows"
@@ -12,7 +12,7 @@ LATENCIES = (30e-6, 1e-3)  # seconds: a good Ethernet, and a wide-area or crowde
 
 
 def table(results: Results) -> list[Row]:
-    """For each model, latency and set of algorithms: the fastest of each stretch of bandwidths, and its gains."""
+    """Returns for each model, latency and set of algorithms the fastest in each range of bandwidths, and its gains."""
     rows = [row for row in _maps.cells(results) if row["alpha_s"] in LATENCIES]
     groups = itertools.groupby(rows, key=lambda row: (row["model"], row["relax"], row["alpha_s"]))
     return [_row(*key, list(own)) for key, own in groups]
@@ -21,11 +21,11 @@ def table(results: Results) -> list[Row]:
 def _row(model: str, relax: str, alpha_s: float, cells: list[Row]) -> Row:
     stretches = [list(own) for _, own in itertools.groupby(cells, key=lambda cell: cell["fastest"])]
     names = [
-        f"{own[0]['fastest']} from {_maps.bandwidth(own[0]['bits_per_s'])}" if place else str(own[0]["fastest"])
+        _draw.algo_name(own[0]["fastest"]) + (f" from {_maps.bandwidth(own[0]['bits_per_s'])}" if place else "")
         for place, own in enumerate(stretches)
     ]
     return {
-        "network": _draw.model_name(model),
+        "model": _draw.model_name(model),
         "nodes": cells[0]["nodes"],
         "among": "exact and compressed gradients" if relax == "compressed" else "averaged weights too",
         "latency": _maps.latency(alpha_s),

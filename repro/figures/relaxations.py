@@ -1,7 +1,9 @@
-"""What each relaxation of S-SGD costs an iteration on shaped links, and gains over dense (not in the paper)."""
+"""Lists what each relaxation of S-SGD costs an iteration on shaped links, and gains over dense (not in the paper)."""
 
+from repro.config.groups import title
 from repro.figures import _draw
-from repro.results import PARTS, Group, Results, iteration_s
+from repro.iteration_time import IterationTime
+from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 TITLE = "Relaxed iterations measured on shaped links"
@@ -9,38 +11,46 @@ COMMAND = "repro run experiment=relaxations"
 
 
 def table(results: Results) -> list[Row]:
-    """One row for each network, number of nodes and algorithm, the fastest first.
+    """Returns one row for each network, number of nodes and algorithm, the fastest first.
 
-    Compute is stated, or the median of all runs; the other parts are those of the run in the middle of n. Nothing is
-    sent in the only step of those that do not communicate in every one.
+    Compute is stated, or the median of all runs; the other parts are those of the run in the middle of n. Algorithms
+    that do not communicate in every step send nothing in the only one.
     """
     groups = results.groups("relaxations")
-    taken = [(group, time) for group in groups for time in group.iteration_time if time["source"] == "measured"]
+    measured = [(group, row) for group in groups for row in group.iteration_time if row["source"] == "measured"]
     rows = []
-    for group, time in taken:
+    for group, row in measured:
+        time = IterationTime.of(row)
         rows.append(
             {
-                "network": _draw.model_name(group.model),
-                "link": time["network"],
+                "model": _draw.model_name(group.model),
+                "network": title("network", row["network"]),
                 "nodes": group.nodes,
                 "algorithm": _label(group),
-                **{f"{part[:-2]} (ms)": 1e3 * time[part] for part in (*PARTS, "hidden_s")},
-                "iteration (ms)": 1e3 * iteration_s(time),
-                "sent (MB)": group.per_step["bytes_sent"] / 1e6 or None,
+                **{f"{name[:-2]} (ms)": 1e3 * seconds for name, seconds in time.row().items()},
+                "iteration (ms)": 1e3 * time.total,
+                "sent (MB)": (group.per_step.get("bytes_sent") or 0) / 1e6 or None,
+                "headers (%)": _headers(group),
                 "n": group.n,
                 "source": "measured",
             }
         )
-    dense = {_place(row): row["iteration (ms)"] for row in rows if row["algorithm"] == "dense"}
+    dense = {_place(row): row["iteration (ms)"] for row in rows if row["algorithm"] == _draw.algo_name("dense")}
     for row in rows:
         row["over dense"] = dense[_place(row)] / row["iteration (ms)"] if _place(row) in dense else None
     return sorted(rows, key=lambda row: (*_place(row), row["iteration (ms)"]))
 
 
 def _place(row: Row) -> tuple[str, str, int]:
-    return row["network"], row["link"], row["nodes"]
+    return row["model"], row["network"], row["nodes"]
+
+
+def _headers(group: Group) -> float | None:
+    """Returns by how many percent gloo's headers make the bytes more."""
+    sent, at_socket = group.per_step.get("bytes_sent"), group.socket_bytes
+    return 100 * (at_socket / sent - 1) if sent and at_socket else None
 
 
 def _label(group: Group) -> str:
     beside = ", overlapped" if group.settings["overlap"] == "on" else ""
-    return group.algo + beside
+    return _draw.algo_name(group.algo + beside)

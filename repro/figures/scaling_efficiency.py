@@ -1,9 +1,9 @@
-"""Throughput per node over that of a single node, against the number of nodes."""
+"""Draws throughput per node over that of a single node, against the number of nodes."""
 
 from matplotlib.figure import Figure
 
 from repro.figures import _rates
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Scaling efficiency"
@@ -15,4 +15,4 @@ def table(results: Results) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    return _rates.draw(rows, "efficiency", "scaling efficiency (%)", 100.0, COMMAND)
+    return _rates.draw(rows, "efficiency", "scaling efficiency (%)", 100.0, COMMAND, log=False)

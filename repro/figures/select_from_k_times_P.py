@@ -1,9 +1,9 @@
-"""The paper's first experiment: of the k x P entries that Top-k sums, k are enough."""
+"""Draws the paper's first experiment: of the k x P entries that Top-k sums, k are enough."""
 
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw
-from repro.results import Results
+from repro.figures import _curves, _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Choosing k of the k × P gathered entries"
@@ -16,5 +16,5 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows, against_time=False)
-    _draw.note(figure, *_draw.runs_note(rows))
+    _legend.note(figure, *_draw.runs_note(rows))
     return figure

@@ -1,9 +1,9 @@
-"""The networks and their settings: the authors', and those of the committed convergence runs."""
+"""Lists the networks and their settings: the authors', and those of the committed convergence runs."""
 
 from collections.abc import Sequence
 
-from repro.figures import _curves
-from repro.results import Results
+from repro.figures import _curves, _draw
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "III. Networks and settings"
@@ -24,19 +24,32 @@ def table(results: Results) -> list[Row]:
         drops = paper["training"]["lr_drops"].get(cells["dataset"], [])
         alike = {name: cells[name] for name in ALIKE} | {"schedule": f"{cells['epochs']} epochs"}
         batch, parameters = cells["batch_per_node"], cells["parameters"]
-        rows.append(_row(model, "published", cells["dataset"], parameters, batch, drops, alike))
+        name = cells.get("title", _draw.model_name(model))  # of one that is not in conf/
+        rows.append(_row(name, "published", _draw.data_name(cells["dataset"]), parameters, batch, drops, alike))
     groups = _curves.of_one_schedule(results.groups("convergence"))
     for group in {group.model: group for group in groups}.values():
-        own = group.settings
-        alike = {name: own[name] for name in ALIKE} | {"schedule": group.schedule}
-        batch, parameters = own["batch_per_node"] * own["accumulate"], models[group.model]["parameters"]
-        rows.append(_row(group.model, "trained", group.data, parameters, batch, own["lr_drops"], alike))
+        ours = group.settings
+        alike = {name: ours[name] for name in ALIKE} | {"schedule": group.schedule}
+        batch, parameters = ours["batch_per_node"] * ours["accumulate"], models.get(group.model, {}).get("parameters")
+        rows.append(
+            _row(
+                _draw.model_name(group.model),
+                "trained",
+                _draw.data_name(group.data),
+                parameters,
+                batch,
+                ours["lr_drops"],
+                alike,
+            )
+        )
     return rows
 
 
-def _row(model: str, source: str, data: str, parameters: int, batch: int, drops: Sequence[float], alike: Row) -> Row:
+def _row(
+    model: str, source: str, data: str, parameters: int | None, batch: int, drops: Sequence[float], alike: Row
+) -> Row:
     return {
-        "network": model,
+        "model": model,
         "source": source,
         "data": data,
         "parameters": parameters,

@@ -1,19 +1,22 @@
-"""Throughput on 32 nodes and the speed-ups of gTop-k, published, simulated and ours."""
+"""Lists throughput on 32 nodes and the speed-ups of gTop-k: published, simulated and ours."""
 
-from repro.figures import _times
-from repro.results import Results
+from repro.figures import _draw, _times
+from repro.iteration_time import DILATED
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "IV. Throughput on 32 nodes and speed-ups of gTop-k"
 COMMAND = "repro run experiment=throughput"
 NODES = 32
+ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
 
 
 def table(results: Results) -> list[Row]:
     rows = []
     everything = _times.published(results) + _times.simulated(results) + _times.ours(results)
-    for model in _times.MODELS:
-        for source in ("published", "simulated", "modelled", "measured"):
+    everything += _times.on_the_papers_node(results)
+    for model in _draw.models_of(everything):
+        for source in ("published", DILATED, "simulated", "modelled", "measured"):
             rates = {
                 r["algo"]: r["samples_per_s"]
                 for r in everything
@@ -22,9 +25,9 @@ def table(results: Results) -> list[Row]:
             if rates:
                 rows.append(
                     {
-                        "network": model,
+                        "model": _draw.model_name(model),
                         "source": source,
-                        **{f"{a} (samples/s)": rates.get(a) for a in ("dense", "topk", "gtopk", "gtopk_butterfly")},
+                        **{f"{_draw.algo_name(a)} (samples/s)": rates.get(a) for a in ALGOS},
                         "over dense": ratio(rates, "dense"),
                         "over Top-k": ratio(rates, "topk"),
                     }
@@ -33,5 +36,5 @@ def table(results: Results) -> list[Row]:
 
 
 def ratio(rates: dict[str, float], other: str) -> float | None:
-    """Speed-up of gTop-k's tree, the paper's algorithm; None where one of the two is missing."""
+    """Returns the speed-up of gTop-k's tree, the paper's algorithm; None where one of the two is missing."""
     return rates["gtopk"] / rates[other] if "gtopk" in rates and other in rates else None

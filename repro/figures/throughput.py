@@ -1,9 +1,9 @@
-"""Samples per second and node against the number of nodes."""
+"""Draws samples per second and node against the number of nodes."""
 
 from matplotlib.figure import Figure
 
 from repro.figures import _rates
-from repro.results import Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Throughput per node"
@@ -15,4 +15,4 @@ def table(results: Results) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    return _rates.draw(rows, "samples_per_s", "samples/s per node", 1.0, COMMAND)
+    return _rates.draw(rows, "samples_per_s", "samples/s per node", 1.0, COMMAND, log=True)

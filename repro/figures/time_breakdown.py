@@ -1,10 +1,12 @@
-"""Where the time of a gTop-k iteration on 32 nodes goes: compute, compress, communicate."""
+"""Draws where the time of a gTop-k iteration on 32 nodes goes: compute, compress, communicate."""
+
+from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from repro.figures import _draw, _times
-from repro.results import PARTS, Results
+from repro.figures import _draw, _legend, _times
+from repro.iteration_time import PARTS, IterationTime
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Time of a gTop-k iteration on 32 nodes"
@@ -19,59 +21,47 @@ HATCHES = {"compute_s": "", "compress_s": "//////", "communicate_s": ""}
 
 
 def table(results: Results) -> list[Row]:
+    """Returns three parts that add up to the iteration: communicate_s is only what the iteration waits for."""
     rows: list[Row] = []
     for model, cells in results.paper["breakdown_gtopk_32_nodes"].items():
-        if model in _times.MODELS:
-            rows.append(
-                _row(
-                    model,
-                    "gtopk",
-                    "published",
-                    "ethernet1g",
-                    cells["batch_per_node"],
-                    *(cells[part[:-2]] for part in PARTS),
-                )
-            )
+        if model in _draw.PAPER:
+            time = IterationTime(*(cells[part.removesuffix("_s")] for part in PARTS))
+            rows.append(_row(model, "gtopk", "published", _times.PUBLISHED_ON, cells["batch_per_node"], time))
     for row in _times.simulated(results) + _times.ours(results):
         if row["nodes"] == NODES and row["algo"] in ("gtopk", "gtopk_butterfly"):
-            rows.append(
-                _row(
-                    row["model"],
-                    row["algo"],
-                    row["source"],
-                    row["network"],
-                    row["batch_per_node"],
-                    *(row[part] for part in PARTS),
-                )
-            )
-    return sorted(rows, key=lambda row: _times.MODELS.index(row["model"]))
+            same = (row["model"], row["algo"], row["source"], row["network"], row["batch_per_node"])
+            rows.append(_row(*same, IterationTime.of(row)))
+    order = _draw.models_of(rows)
+    return sorted(rows, key=lambda row: order.index(row["model"]))
 
 
-def _row(model: str, algo: str, source: str, wire: str, batch: int, *parts: float) -> Row:
+def _row(model: str, algo: str, source: str, wire: str, batch: int, time: IterationTime) -> Row:
     return {
         "model": model,
         "algo": algo,
         "source": source,
         "network": wire,
         "batch_per_node": batch,
-        **dict(zip(PARTS, parts, strict=True)),
+        **time.parts(),
+        "communicate_s": time.open_s,
     }
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Each bar is one iteration, as shares of its own time; its seconds stand at the end."""
-    models = [model for model in _times.MODELS if any(row["model"] == model for row in rows)]
+    """Draws each iteration as one bar, in shares of its own time; its seconds stand at the end."""
+    models = _draw.models_of(rows)
     counts = [sum(row["model"] == model for row in rows) for model in models]
-    figure = Figure(figsize=(_draw.WIDTH, 0.17 * len(rows) + 0.22 * len(models) + 0.65), layout="constrained")
+    figure = _draw.Drawing(figsize=(_draw.width(), 0.17 * len(rows) + 0.22 * len(models) + 0.65), layout="constrained")
     axes = figure.subplots(len(models), 1, sharex=True, height_ratios=counts, squeeze=False)[:, 0]
+    keys: dict[str, dict[bool, Any]] = {part[:-2]: {} for part in PARTS}  # in colour, and grey
     for panel, model in zip(axes, models, strict=True):
         bars = [row for row in rows if row["model"] == model]
         for place, row in enumerate(bars):
-            total, left = sum(row[part] for part in PARTS), 0.0
+            total, left = IterationTime.of(row).total, 0.0
             for part in PARTS:
                 share = 100 * row[part] / total
                 colour = COLOURS[part][row["source"] == "published"]
-                panel.barh(
+                bar = panel.barh(
                     place,
                     share,
                     left=left,
@@ -81,6 +71,7 @@ def draw(rows: list[Row]) -> Figure:
                     edgecolor="white",
                     linewidth=0.4,
                 )
+                keys[part[:-2]][row["source"] == "published"] = bar[0]
                 left += share
             panel.text(101, place, f"{total:.3g} s", va="center", fontsize=6.5)
         panel.set_yticks(range(len(bars)), [_label(row) for row in bars], fontsize=6.5)
@@ -88,15 +79,9 @@ def draw(rows: list[Row]) -> Figure:
         panel.grid(False)
         panel.set_title(_draw.model_name(model), loc="left", pad=2)
     axes[-1].set_xlabel("share of the iteration (%)")
-    figure.legend(
-        handles=[
-            Patch(facecolor=COLOURS[part][0], hatch=HATCHES[part], edgecolor="white", label=part[:-2]) for part in PARTS
-        ],
-        loc="outside upper center",
-        ncols=3,
-    )
+    _legend.draw(figure, {part: [bars[grey] for grey in sorted(bars)] for part, bars in keys.items()})
     sources = {row["source"] for row in rows}
-    _draw.note(
+    _legend.note(
         figure,
         "Published (grey): authors' script; its communication includes copies, merges and barriers. "
         "Simulated: published compute and compression, our messages on the published alpha and beta.",

@@ -1,25 +1,28 @@
-"""Maps of the fastest algorithm over bandwidth and latency (not in the paper; the axes are those of BAGUA's study)."""
+"""Maps the fastest algorithm over bandwidth and latency (not in the paper; the axes are those of BAGUA's study)."""
 
+import math
 import textwrap
 from collections.abc import Iterable
+from itertools import product
 
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from repro.figures import _draw, _maps
-from repro.results import Results
+from repro.figures import _draw, _legend, _maps
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "The fastest algorithm over bandwidth and latency"
 COMMAND = _maps.COMMAND
-WIDTH = 7.16  # inches, two columns
+WIDTH = "double"
 WON = 1.05  # times as fast as the best exact algorithm: below, relaxing buys nothing worth it
 # Okabe and Ito's that `_draw.LOOKS` leaves, then Tol's; names stand in the regions all the same.
 COLOURS = ("#56B4E9", "#F0E442", "#BBBBBB", "#332288", "#999933", "#882255", "#DDCC77", "#44AA99", "#EE99AA")
-SMALL = 3  # cells that have no room for a name
-LETTER = 0.38  # cells, of a name's width
+SIZE = 6  # points, of a name in its region
+LETTER = 0.55 * SIZE / 72  # inches, a letter's width
 
 Cell = tuple[int, int]
 
@@ -31,20 +34,23 @@ def table(results: Results) -> list[Row]:
 def draw(rows: list[Row]) -> Figure:
     models = list(dict.fromkeys(row["model"] for row in rows))
     relaxes = list(dict.fromkeys(row["relax"] for row in rows))
-    figure, panels = _draw.panels(len(relaxes), len(models), height=1.9, width=WIDTH)
+    figure, panels = _draw.blocks(len(relaxes), len(models), 1.9)
     colours = colours_of(row["fastest"] for row in rows)
-    for number, panel in enumerate(panels):
-        relax, model = relaxes[number // len(models)], models[number % len(models)]
+    for (place, relax), (column, model) in product(enumerate(relaxes), enumerate(models)):
+        panel = panels[place][column]
         one_map(panel, [row for row in rows if (row["model"], row["relax"]) == (model, relax)], colours)
-        if number < len(models):
+        if place == 0:
             panel.set_title(_draw.model_name(model))
-        if number >= len(panels) - len(models):
+        if place == len(relaxes) - 1:
             panel.set_xlabel("bandwidth (Gbps)")
-        if number % len(models) == 0:
+        if _draw.at(panel).is_first_col():
             panel.set_ylabel(f"latency\n({_maps.AMONG.get(relax, relax)})")
         else:
             panel.set_yticklabels([])
-    _draw.note(
+    names = sorted(colours, key=lambda name: (-sum(row["fastest"] == name for row in rows), name))
+    shades = {name: sorted({shade(row, colours) for row in rows if row["fastest"] == name}) for name in names}
+    _legend.draw(figure, {_draw.algo_name(name): [Patch(facecolor=one) for one in own] for name, own in shades.items()})
+    _legend.note(
         figure,
         f"P = {rows[0]['nodes']}, density 0.001. Predicted: the algorithms' own messages on the cost model; compute is "
         "the article's (a P100 of 2019) and compress is timed here (one core of a CPU), a mixture: "
@@ -52,7 +58,8 @@ def draw(rows: list[Row]) -> Figure:
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "
-        "out may have to be made up for in steps, and random-k selects without looking (see Convergence).",
+        "out may have to be made up for in steps. An algorithm is on the map only where experiment=families shows "
+        "that it learns (random-k stays at chance there); its accuracy after those three epochs is in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "or waits as latency grows, of BERT-Large on 128 GPUs.",
     )
@@ -68,34 +75,45 @@ def colours_of(winners: Iterable[str]) -> dict[str, str]:
 
 def one_map(panel: Axes, rows: list[Row], colours: dict[str, str]) -> None:
     xs, ys = (sorted({row[name] for row in rows}) for name in ("bits_per_s", "alpha_s"))
-    at = {(xs.index(row["bits_per_s"]), ys.index(row["alpha_s"])): row for row in rows}
-    image = [[shade(at[x, y], colours) for x in range(len(xs))] for y in range(len(ys))]
+    cells = {(xs.index(row["bits_per_s"]), ys.index(row["alpha_s"])): row for row in rows}
+    image = [[shade(cells[x, y], colours) for x in range(len(xs))] for y in range(len(ys))]
     panel.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     decades = [x for x, bits in enumerate(xs) if f"{bits:e}".startswith("1.0000")]
     panel.set_xticks(decades, [f"{xs[x] / 1e9:g}" for x in decades])
     panel.set_yticks(range(len(ys)), [_maps.latency(alpha) for alpha in ys])
     panel.tick_params(length=2)
     panel.grid(False)
-    for name, region in regions({cell: row["fastest"] for cell, row in at.items()}):
-        if len(region) > SMALL:
-            middle = [sum(part) / len(region) for part in zip(*region, strict=True)]
-            x, y = min(region, key=lambda cell: (cell[0] - middle[0]) ** 2 + 2 * (cell[1] - middle[1]) ** 2)
-            lines = textwrap.wrap(_draw.look(name).label.replace(" MB", "\u00a0MB"), 10)
-            half = LETTER * max(map(len, lines)) / 2
-            inside = min(max(x, half - 0.5), len(xs) - 0.5 - half)  # of the panel
+    inches = (_draw.width() - 0.8) / _draw.at(panel).get_gridspec().ncols  # of this panel, nearly
+    for name, region in regions({cell: row["fastest"] for cell, row in cells.items()}):
+        lines = textwrap.wrap(_draw.algo_name(name).replace(" MB", "\u00a0MB"), 10)
+        place = room(region, LETTER * max(map(len, lines)) * len(xs) / inches, len(lines))
+        if place is not None:
             halo = [patheffects.withStroke(linewidth=1.2, foreground="white")]
             panel.text(
-                inside, y, "\n".join(lines), ha="center", va="center", fontsize=5, linespacing=0.95, path_effects=halo
+                *place, "\n".join(lines), ha="center", va="center", fontsize=SIZE, linespacing=0.95, path_effects=halo
             )
 
 
-def shade(row: Row, colours: dict[str, str]) -> list[float]:
+def room(region: list[Cell], wide: float, high: int) -> tuple[float, float] | None:
+    """Returns where in the region a name of `wide` x `high` cells stands best, near its middle; None where nowhere."""
+    middle = [sum(part) / len(region) for part in zip(*region, strict=True)]
+    places = []
+    for x, y in product(sorted({x for x, _ in region}), sorted({y for _, y in region})):
+        span, rows = range(x, x + math.ceil(wide)), range(y, y + high)
+        if all(cell in region for cell in product(span, rows)):
+            places.append((x + (len(span) - 1) / 2, y + (high - 1) / 2))
+    near = lambda place: (place[0] - middle[0]) ** 2 + 2 * (place[1] - middle[1]) ** 2  # noqa: E731
+    return min(places, key=near, default=None)
+
+
+def shade(row: Row, colours: dict[str, str]) -> tuple[float, float, float]:
     weight = 1.0 if row["over_exact"] >= WON else 0.35
-    return [1 - weight * (1 - part) for part in to_rgb(colours[row["fastest"]])]
+    red, green, blue = (1 - weight * (1 - part) for part in to_rgb(colours[row["fastest"]]))
+    return red, green, blue
 
 
 def regions(names: dict[Cell, str]) -> list[tuple[str, list[Cell]]]:
-    """Neighbouring cells with the same name."""
+    """Returns groups of neighbouring cells with the same name."""
     left, found = set(names), []
     for start in sorted(names):
         if start not in left:

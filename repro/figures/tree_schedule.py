@@ -1,5 +1,4 @@
-"""Who sends to whom in which round: the gTop-k tree and the butterfly, from the traffic that a step
-recorded."""
+"""Draws who sends to whom in which round: gTop-k's tree and the butterfly, from the traffic of a recorded step."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,8 +7,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.figures import _draw
-from repro.results import Results
+from repro.figures import _draw, _legend
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Rounds of the gTop-k tree and of the butterfly"
@@ -17,7 +16,7 @@ COMMAND = "repro run experiment=tree_schedule"
 
 
 def table(results: Results) -> list[Row]:
-    """One row a message."""
+    """Returns one row per message."""
     rows = []
     for group in results.groups("tree_schedule"):
         for record in group.recorded[:1]:
@@ -34,41 +33,41 @@ def table(results: Results) -> list[Row]:
     return rows
 
 
-def messages(schedule: Sequence[Sequence[Sequence[Any]]]) -> list[Row]:
-    """Every message with the round it travels in, when each round starts as soon as both its ends are there.
+def messages(all_rounds: Sequence[Sequence[Sequence[Any]]]) -> list[Row]:
+    """Returns every message with its round; each round starts as soon as both its ends are there.
 
-    `schedule[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message from i
-    to j is what j receives n-th from i.
+    `all_rounds[rank]` holds what the rank recorded: (to, sent, source, received, repeat). The n-th message from i to j
+    is the n-th that j receives from i.
     """
-    at, clock = [0] * len(schedule), [0] * len(schedule)
-    found: list[Row] = []
-    while any(at[rank] < len(own) for rank, own in enumerate(schedule)):
-        ready = [rank for rank in range(len(schedule)) if _ready(schedule, at, rank)]
+    at, clock = [0] * len(all_rounds), [0] * len(all_rounds)
+    rows: list[Row] = []
+    while any(at[rank] < len(own) for rank, own in enumerate(all_rounds)):
+        ready = [rank for rank in range(len(all_rounds)) if _ready(all_rounds, at, rank)]
         if not ready:
             raise ValueError("the recorded rounds do not fit together")
-        ends = {rank: 1 + max(clock[other] for other in _partners(schedule, at, rank)) for rank in ready}
+        ends = {rank: 1 + max(clock[other] for other in _partners(all_rounds, at, rank)) for rank in ready}
         for rank in ready:
-            to, sent, *_ = schedule[rank][at[rank]]
+            to, sent, *_ = all_rounds[rank][at[rank]]
             if to is not None:
-                found.append({"round": ends[rank], "from": rank, "to": to, "bytes": sent})
+                rows.append({"round": ends[rank], "from": rank, "to": to, "bytes": sent})
         for rank, end in ends.items():
             at[rank] += 1
             clock[rank] = end
-    return sorted(found, key=lambda row: (row["round"], row["from"], row["to"]))
+    return sorted(rows, key=lambda row: (row["round"], row["from"], row["to"]))
 
 
-def _partners(schedule: Sequence[Any], at: list[int], rank: int) -> set[int]:
-    to, _, source, *_ = schedule[rank][at[rank]]
+def _partners(all_rounds: Sequence[Any], at: list[int], rank: int) -> set[int]:
+    to, _, source, *_ = all_rounds[rank][at[rank]]
     return {rank} | {other for other in (to, source) if other is not None}
 
 
-def _ready(schedule: Sequence[Any], at: list[int], rank: int) -> bool:
-    """Whether this rank and all its partners have come to rounds that name each other."""
-    if at[rank] >= len(schedule[rank]):
+def _ready(all_rounds: Sequence[Any], at: list[int], rank: int) -> bool:
+    """Returns whether this rank and all its partners have come to rounds that name each other."""
+    if at[rank] >= len(all_rounds[rank]):
         return False
-    to, _, source, *_ = schedule[rank][at[rank]]
-    receives = to is None or (at[to] < len(schedule[to]) and schedule[to][at[to]][2] == rank)
-    sends = source is None or (at[source] < len(schedule[source]) and schedule[source][at[source]][0] == rank)
+    to, _, source, *_ = all_rounds[rank][at[rank]]
+    receives = to is None or (at[to] < len(all_rounds[to]) and all_rounds[to][at[to]][2] == rank)
+    sends = source is None or (at[source] < len(all_rounds[source]) and all_rounds[source][at[source]][0] == rank)
     return receives and sends
 
 
@@ -77,22 +76,23 @@ def draw(rows: list[Row]) -> Figure:
     for row in rows:
         parts[row["nodes"], row["algo"]].append(row)
     sizes, algos = sorted({nodes for nodes, _ in parts}, reverse=True), _draw.algos_of(rows)
-    figure, axes = _draw.panels(len(sizes), len(algos), 1.75)
+    figure, axes, _ = _draw.grid(len(sizes) * len(algos), len(algos), height=1.75)
     for place, nodes in enumerate(sizes):
         for column, algo in enumerate(algos):
-            _one(axes[place * len(algos) + column], parts[nodes, algo], nodes, algo)
+            panel(axes[place * len(algos) + column], parts[nodes, algo], nodes, algo)
     pairs = {row["k"]: row["bytes"] for row in rows}
     sizes_text = ", ".join(f"{size:,} bytes (k = {k} pairs)" for k, size in sorted(pairs.items()))
-    _draw.note(figure, f"Recorded traffic of one training step. Every arrow is one message of {sizes_text}.")
+    _legend.note(figure, f"Recorded traffic of one training step. Every arrow is one message of {sizes_text}.")
     return figure
 
 
-def _one(panel: Axes, rows: list[Row], nodes: int, algo: str) -> None:
+def panel(axes: Axes, rows: list[Row], nodes: int, algo: str) -> None:
+    """Draws the messages of one algorithm on one number of nodes."""
     style = _draw.look(algo)
     rounds = max((row["round"] for row in rows), default=0)
-    panel.hlines(range(nodes), 0, rounds, color="0.85", linewidth=0.8, zorder=1)
+    axes.hlines(range(nodes), 0, rounds, color="0.85", linewidth=0.8, zorder=1)
     for row in rows:
-        panel.annotate(
+        axes.annotate(
             "",
             (row["round"], row["to"]),
             (row["round"] - 1, row["from"]),
@@ -104,8 +104,8 @@ def _one(panel: Axes, rows: list[Row], nodes: int, algo: str) -> None:
                 "shrinkB": 1,
             },
         )
-    panel.set(xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes))
-    panel.set_title(f"{style.label}, P = {nodes}: {rounds} rounds", fontsize=7)
-    panel.set_xlabel("round")
-    panel.set_ylabel("rank")
-    panel.grid(False)
+    axes.set(xlim=(-0.15, rounds + 0.15), ylim=(nodes - 0.6, -0.4), xticks=range(rounds + 1), yticks=range(nodes))
+    axes.set_title(f"{_draw.algo_name(algo)}, P = {nodes}: {rounds} rounds", fontsize=7)
+    axes.set_xlabel("round")
+    axes.set_ylabel("rank")
+    axes.grid(False)

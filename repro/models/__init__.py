@@ -1,14 +1,17 @@
-"""The networks of the paper, one file each, found by name: `repro/models/NAME.py` with a function `build`.
+"""Loads the networks of the paper by name: each is a file `repro/models/NAME.py` with a function `build`.
 
     build(classes, image_size, generator, **options) -> nn.Module
 
-takes images [batch, 3, image_size, image_size] to logits [batch, classes]; `generator` is for dropout.
-Weights come from PyTorch's process-wide generator, which `load` seeds and puts back.
+The module maps images [batch, 3, image_size, image_size] to logits [batch, classes]. Weights come from PyTorch's
+process-wide generator, which `load` seeds and restores. The forward pass draws from `generator` alone, the rank's own:
+`load` replaces each nn.Dropout by the rank's, and refuses a network that draws in another way.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import json
 import pkgutil
 import threading
 from typing import Any
@@ -16,30 +19,62 @@ from typing import Any
 import torch
 from torch import nn
 
-from repro.config import ConfigError
+from repro.config.schema import ConfigError
+from repro.models import _dropout
 from repro.rng import derive
 
-_initialising = threading.Lock()  # ranks may be threads, PyTorch's layers know only the process-wide generator
+_initialising = threading.Lock()  # ranks may be threads, but PyTorch's layers use only the process-wide generator
+
+
+def names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def load(
     name: str, classes: int, image_size: int, seed: int, dropout_generator: torch.Generator, **options: Any
 ) -> nn.Module:
-    """The network on the CPU in training mode; a seed gives the same weights, whatever else the process does.
+    """Returns the network on the CPU in training mode; a seed always gives the same weights.
 
-    Raises ConfigError for an unknown name and for images that are too small.
+    Raises ConfigError for an unknown name, for images that are too small, and for a forward pass that draws from the
+    process-wide generator: ranks are threads, processes or machines, and would not get the same bits.
     """
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    if name not in names:
-        raise ConfigError(f"model.name={name}: there is no such model. Choose one of {', '.join(names)}.")
-    build = importlib.import_module(f"{__name__}.{name}").build
+    if name not in names():
+        raise ConfigError(f"model.name={name}: there is no such model. Choose one of {', '.join(names())}.")
     with _initialising, torch.random.fork_rng(devices=[]):
+        _refuse_draws(name, classes, image_size, json.dumps(options))
         torch.default_generator.manual_seed(derive(seed, "weights"))
-        return build(classes, image_size, dropout_generator, **options)
+        return _build(name, classes, image_size, dropout_generator, options)
+
+
+def _build(name: str, classes: int, image_size: int, generator: torch.Generator, options: dict[str, Any]) -> nn.Module:
+    model: nn.Module = importlib.import_module(f"{__name__}.{name}").build(classes, image_size, generator, **options)
+    _dropout.replace(model, generator)
+    return model
+
+
+@functools.cache
+def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> None:
+    """Raises ConfigError where the forward pass draws from the process-wide generator.
+
+    It runs without numbers, in about 0.1 s, once a process. A network that cannot run so is not looked at here.
+    """
+    with torch.device("meta"):
+        model = _build(name, classes, image_size, torch.Generator(), json.loads(options))
+        images = torch.empty(2, 3, image_size, image_size)
+    try:
+        drawn = _dropout.process_wide_draws(model, images)
+    except (NotImplementedError, RuntimeError):
+        return
+    if drawn:
+        raise ConfigError(
+            f"model={name} draws random numbers ({', '.join(drawn)}) from PyTorch's process-wide generator, as "
+            "F.dropout and stochastic depth do; its ranks would not repeat their bits. Use nn.Dropout, which is "
+            "made the rank's own, or draw from the generator that build() is given."
+        )
 
 
 def require_size(name: str, image_size: int, smallest: int) -> None:
-    """Raises ConfigError if the network's pooling would leave nothing of such images."""
+    """Raises ConfigError if the network's pooling would leave no pixel of such images."""
     if image_size < smallest:
         raise ConfigError(
             f"model={name} needs images of at least {smallest}x{smallest}; these have "

@@ -1,14 +1,17 @@
 """Dropout that draws from the rank's own generator, so that ranks may be threads of one process."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Dropout(nn.Module):
-    """nn.Dropout with a generator of its own: zeroes with `probability`, scales the rest to keep the mean.
+    """Works as nn.Dropout with the given generator: zeroes with `probability`, scales the rest to keep the mean.
 
-    The generator must live on the device of the activations. It is the rank's state, not the network's, so it
-    is not in `state_dict`; whoever made it saves it.
+    The generator must live on the device of the activations. It is the rank's state, not the network's, so it is
+    not in `state_dict`; the code that made it must save it.
     """
 
     def __init__(self, probability: float, generator: torch.Generator):
@@ -23,3 +26,34 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"probability={self.probability}"
+
+
+def replace(model: nn.Module, generator: torch.Generator) -> None:
+    """Puts a `Dropout` with `generator` in the place of each nn.Dropout inside `model`."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, Dropout(child.p, generator))
+
+
+def process_wide_draws(model: nn.Module, images: Tensor) -> list[str]:
+    """Returns the operators that draw from PyTorch's one generator while `model` computes logits of `images`."""
+    with torch.no_grad(), _Draws() as draws:
+        model(images)
+    return sorted(draws.names)
+
+
+class _Draws(TorchDispatchMode):
+    """Notes each operator that draws random numbers and was given no generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            if given.get("generator") is None:
+                self.names.add(func.overloadpacket.__name__)
+            given = {**given, "generator": None} if "generator" in given else given  # a meta tensor takes none
+        return func(*args, **given)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions and a shortcut; where the shape changes, that skips pixels and pads channels."""
+    """Adds a shortcut to two 3x3 convolutions; if the shape changes, the shortcut skips pixels and pads channels."""
 
     def __init__(self, inputs: int, outputs: int, stride: int):
         super().__init__()
@@ -44,5 +44,5 @@ class ResNet20(nn.Module):
 
 
 def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Module:
-    """269,722 parameters for 10 classes. Any image size: the last pooling takes the whole image."""
+    """Has 269,722 parameters for 10 classes; takes any image size, as the last pooling averages the whole image."""
     return ResNet20(classes)

@@ -1,4 +1,4 @@
-"""VGG-16 for small images: 13 convolutions with BatchNorm and one linear layer, as the authors have it."""
+"""VGG-16 for small images: 13 convolutions with BatchNorm and one linear layer, as in the authors' code."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ STAGES = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512
 
 
 def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Module:
-    """14,728,266 parameters for 10 classes. Five poolings leave one pixel of 32x32, more are averaged."""
+    """Has 14,728,266 parameters for 10 classes; five poolings reduce 32x32 to one pixel, larger images are averaged."""
     require_size("vgg16", image_size, 32)
     layers: list[nn.Module] = []
     inputs = 3

@@ -1,23 +1,27 @@
-"""The report: one self-contained page with every claim, figure and table, what ran, and the commands."""
+"""Writes the report: one self-contained page with every claim, figure and table, what ran, and the commands."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
 import yaml
 
-from repro import figures, results, verdicts
+from repro import figures
+from repro.config.groups import title
 from repro.figures import Item
-from repro.results import Group, Results
+from repro.report import summaries, verdicts
+from repro.report.summaries import Group, Results
 from repro.tables import Row, for_people
+from repro.whole_files import write_whole
 
 NOT_RUN = '<p class="not-run">Not run. The command above makes its data.</p>'
-TEMPLATE = Path(__file__).parent / "report.html"
-COLOURS = {  # of the drawings -> of the page, light or dark
+TEMPLATE = Path(__file__).parent / "page.html"
+COLOURS = {  # a drawing's colour -> the page's, light or dark
     "#000000": "currentColor",
     "#ffffff": "var(--card)",
     "#e0e0e0": "var(--grid)",
@@ -29,7 +33,7 @@ COLOURS = {  # of the drawings -> of the page, light or dark
 
 def write(data: Results, out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page(data), encoding="utf-8")
+    write_whole(out, page(data))
 
 
 def page(data: Results) -> str:
@@ -38,11 +42,12 @@ def page(data: Results) -> str:
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         counts=_counts(claims),
         claims=table([{name: row[name] for name in CLAIM_COLUMNS} for row in claims], "cards"),
-        figures="\n".join(figures.side_by_side(_figure, *zip(*(one for one in items if one[0].draw), strict=True))),
+        title=headline(claims),
+        figures=gallery([(item, rows) for item, rows in items if item.draw]),
         tables="\n".join(_table(item, rows) for item, rows in items if not item.draw and item.name != "claims"),
         runs=table(what_ran(data), "cards")
         or "<p>Nothing yet. Begin with <code>repro run experiment=quickstart</code>.</p>",
-        differences=table(yaml.safe_load((results.folder() / "differences.yaml").read_text()), "cards"),
+        differences=table(yaml.safe_load((summaries.folder() / "differences.yaml").read_text()), "cards"),
         rules="".join(f"<li>{html.escape(rule)}</li>" for rule in verdicts.RULES),
     )
 
@@ -51,7 +56,7 @@ CLAIM_COLUMNS = ("claim", "published", "ours", "n", "seeds", "source", "verdict"
 
 
 def what_ran(data: Results) -> list[Row]:
-    """One row for the runs of an experiment that differ in algorithm, nodes or density alone."""
+    """Returns one row for all runs of an experiment that differ only in algorithm, nodes or density."""
     parts: dict[tuple[str, ...], list[Group]] = {}
     for experiment, group in data.all_groups():
         steps = group.settings["steps"]
@@ -59,8 +64,8 @@ def what_ran(data: Results) -> list[Row]:
         versions, git = group.machine.get("versions", {}), group.machine.get("git") or {}
         same = {
             "experiment": experiment,
-            "network": group.model,
-            "data": group.data,
+            "model": title("model", group.model),
+            "data": title("data", group.data),
             "schedule": schedule,
             "seeds": " ".join(map(str, group.seeds)),
             "precision": group.settings["precision"],
@@ -69,14 +74,24 @@ def what_ran(data: Results) -> list[Row]:
             "commit": git.get("commit", "")[:9] + (" + changes" if git.get("dirty") else ""),
         }
         parts.setdefault(tuple(same.values()), []).append(group)
-    names = ("experiment", "network", "data", "schedule", "seeds", "precision", "where", "versions", "commit")
+    names = ("experiment", "model", "data", "schedule", "seeds", "precision", "where", "versions", "commit")
     rows = []
     for same_values, groups in parts.items():
         row: Row = dict(zip(names, same_values, strict=True))
-        algorithms = ", ".join(sorted({group.algo for group in groups}))
+        algorithms = ", ".join(sorted({title("algo", group.algo) for group in groups}))
         nodes = ", ".join(map(str, sorted({group.nodes for group in groups})))
         rows.append({"experiment": row.pop("experiment"), "algorithms": algorithms, "nodes": nodes, **row})
     return rows
+
+
+def headline(claims: list[Row]) -> str:
+    """Says what the page shows: how many claims of the paper were checked, and how that ended."""
+    count = Counter(row["verdict"] for row in claims)
+    open_ = count["undecided"] + count["conditions not met"] + count["not run"]
+    return (
+        f"The gTop-k paper, claim by claim: of {len(claims)}, {count['reproduced']} reproduced, "
+        f"{count['not reproduced']} not reproduced, {open_} still open"
+    )
 
 
 def _counts(claims: list[Row]) -> str:
@@ -88,34 +103,68 @@ def _class(word: str) -> str:
     return word.replace(" ", "-")
 
 
-def _figure(item: Item, rows: list[Row]) -> str:
-    head = f'<h3 id="{item.name}">{html.escape(item.title)}</h3><code>{html.escape(item.command)}</code>'
-    if not rows:
-        return f"<figure>{head}{NOT_RUN}</figure>"
-    drawing, width = svg(item, rows)
-    wide = ' class="wide"' if width > 300 else ""
-    return f'<figure{wide}>{head}<div class="scroll">{drawing}</div></figure>'
+def gallery(items: list[tuple[Item, list[Row]]]) -> str:
+    """Returns the figures in rows: one over the whole width, or two beside each other at the same height.
+
+    A figure of one column that is left alone is drawn over two, so that no row has a hole. What is not run stands at
+    the end.
+    """
+    drawn = [(item, rows) for item, rows in items if rows]
+    rows_of = rows_of_figures([item.width for item, _ in drawn])
+    widths = {place: "single" if len(row) > 1 else "double" for row in rows_of for place in row}
+    shown = [(*drawn[place], widths[place]) for row in rows_of for place in row]
+    figure = iter(figures.side_by_side(_figure, *zip(*shown, strict=True)) if shown else ())
+    text = "".join(f'<div class="row">{"".join(next(figure) for _ in row)}</div>\n' for row in rows_of)
+    return text + "".join(f'<div class="row"><figure>{_head(item)}{NOT_RUN}</figure></div>\n' for item, rows in items
+                          if not rows)  # fmt: skip
 
 
-def svg(item: Item, rows: list[Row]) -> tuple[str, float]:
-    """The figure as an SVG element that takes the page's colours, and its width in points."""
-    text = figures.render(item, rows, ["svg"], transparent=True)["svg"].decode()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    width = float(re.search(r'width="([\d.]+)pt"', text)[1])  # type: ignore[index]
-    text = re.sub(
-        r'(<svg[^>]*?) width="[\d.]+pt"',
-        rf'\1 role="img" aria-label="{html.escape(item.title)}"',
-        text,
-        count=1,
+def rows_of_figures(widths: Sequence[str]) -> list[list[int]]:
+    """Returns the places of the figures in each row: narrow ones in twos, which may pass a wide one, else in order."""
+    rows: list[list[int]] = []
+    waiting: list[int] = []
+    held: list[list[int]] = []  # wide ones that follow a narrow one which has no partner yet
+    for place, width in enumerate(widths):
+        if width == "double":
+            (held if waiting else rows).append([place])
+        elif waiting:
+            rows += [[waiting.pop(), place], *held]
+            held = []
+        else:
+            waiting = [place]
+    return rows + [[place] for place in waiting] + held
+
+
+def _figure(item: Item, rows: list[Row], width: str) -> str:
+    drawing, notes, (wide, high) = svg(item, rows, width)
+    caption = "".join(f"<p>{html.escape(line)}</p>" for line in notes)
+    return (
+        f'<figure class="{width}" style="flex-grow: {wide / high:.3f}">{_head(item)}<div class="scroll">{drawing}</div>'
+        f"<figcaption>{caption}</figcaption></figure>"
     )
-    text = re.sub(r'(<svg[^>]*?) height="[\d.]+pt"', r"\1", text, count=1)
+
+
+def _head(item: Item) -> str:
+    return f'<h3 id="{item.name}">{html.escape(item.title)}</h3><code>{html.escape(item.command)}</code>'
+
+
+def svg(item: Item, rows: list[Row], width: str) -> tuple[str, list[str], tuple[float, float]]:
+    """Returns the figure as an SVG element that takes the page's colours, its notes, and its size in points."""
+    files = figures.render(item, rows, ["svg"], notes=False, width=width, transparent=True)
+    text, notes = (files[kind].decode() for kind in ("svg", "txt"))
+    text = text[text.index("<svg") :]
+    # Comments repeat the labels, which may hold what a user typed: a browser must not end one where it pleases.
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->\n?", "", text, flags=re.S)
+    wide, high = map(float, re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text).groups())  # type: ignore[union-attr]
+    for size in ("width", "height"):  # the page gives it its size
+        text = re.sub(rf'(<svg[^>]*?) {size}="[\d.]+pt"', r"\1", text, count=1)
+    text = text.replace("<svg", f'<svg role="img" aria-label="{html.escape(item.title)}"', 1)
     for old, new in COLOURS.items():
         text = text.replace(old, new)
-    # Ids are unique in one drawing alone.
+    # Ids are unique only within one drawing.
     text = re.sub(r' id="([^"]+)"', rf' id="{item.name}-\1"', text)
     text = re.sub(r'(xlink:href="#|url\(#)', rf"\1{item.name}-", text)
-    return text, width
+    return text, notes.splitlines()[2:], (wide, high)
 
 
 def _table(item: Item, rows: list[Row]) -> str:
@@ -126,7 +175,7 @@ def _table(item: Item, rows: list[Row]) -> str:
 
 
 def table(rows: list[Row], kind: str = "") -> str:
-    """On a narrow page `cards` shows each row as a card; other tables scroll sideways in their frame."""
+    """Returns rows as HTML. On a narrow page `cards` shows each row as a card; other tables scroll sideways."""
     if not rows:
         return ""
     kinds = {name: "number" if _numeric([row[name] for row in rows]) else "" for name in rows[0]}
@@ -146,5 +195,5 @@ def _cell(name: str, value: object, kind: str) -> str:
     kinds += ["empty"] if value in (None, "") else []
     kinds += ["verdict", _class(str(value))] if name == "verdict" else []
     if str(value).startswith("repro "):
-        text = f"<code>{re.sub('(?<=[=,_/])', '<wbr>', text)}</code>"  # rather there than inside a word
+        text = f"<code>{re.sub('(?<=[=,_/])', '<wbr>', text)}</code>"  # a line breaks there rather than inside a word
     return f'<td class="{" ".join(kinds)}" data-label="{html.escape(name)}">{text}</td>'

@@ -1,76 +1,72 @@
-"""The README's results section: generated from the committed summaries, between two markers."""
+"""Fills the parts of the README and docs/ that are written from the code and the committed summaries.
+
+A part stands between `<!-- generated: NAME -->`, or `<!-- generated: NAME ARGUMENT -->`, and `<!-- end -->`.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from repro import figures, results, tables
-from repro.results import Results
-from repro.schema import ConfigError
+from repro.config.schema import ConfigError
+from repro.report import page_parts, reference, summaries
+from repro.report.summaries import Results
+from repro.whole_files import write_whole
 
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
-
-
-def update(file: Path, write: bool) -> bool:
-    """Whether the README was up to date; if not, and `write`, it is brought up to date. Raises ConfigError."""
-    text = file.read_text() if file.exists() else ""
-    if BEGIN not in text or END not in text:
-        raise ConfigError(f"{file} has no {BEGIN} and {END} between which the results table could go.")
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    fresh = f"{before}{BEGIN}\n{section(results.load())}{END}{after}"
-    if fresh != text and write:
-        file.write_text(fresh)
-    return fresh == text
-
-
-def section(data: Results) -> str:
-    """Claims with verdicts, final accuracies, the algorithms, and one row for each figure and table."""
-    claims, accuracies = (item.table(data) for item in figures.load(["claims", "accuracies"]))
-    parts = [
-        "Published values are those of the authors' script, code and article "
-        "([results/paper.yaml](results/paper.yaml)).",
-        tables.to_markdown([_claim(row) for row in claims]),
-    ]
-    if accuracies:
-        keep = (
-            "network",
-            "algorithm",
-            "data",
-            "nodes",
-            "schedule",
-            "n",
-            "test accuracy (%)",
-            "± (%)",
-            "bytes per node and step",
-        )
-        parts.append(tables.to_markdown([{name: row[name] for name in keep} for row in accuracies]))
-    parts.append(tables.to_markdown(figures.load(["algorithms"])[0].table(data)))
-    parts.append(tables.to_markdown([_item(item, data) for item in figures.load()]))
-    return "\n".join(parts)
+BEGIN, END = "<!-- generated: ", "<!-- end -->"
+PART = re.compile(rf"^{BEGIN}(\w+)(?: (\w+))? -->\n.*?^{END}$", re.DOTALL | re.MULTILINE)
+Part = Callable[[Results, str], str]
+PARTS: dict[str, Part] = {
+    "table": page_parts.table,
+    "status": page_parts.status,
+    "claims": page_parts.claims,
+    "differences": page_parts.differences,
+    "items": page_parts.items,
+    "algorithms": page_parts.algorithms,
+    "keys": lambda _, __: reference.keys(),
+    "options": lambda _, group: reference.options(group),
+}
 
 
-def _claim(row: tables.Row) -> tables.Row:
-    ours = row["ours"] or f"`{row['command']}`"
-    return {
-        "claim": row["claim"],
-        "published": row["published"],
-        "ours": ours,
-        "n": row["n"],
-        "source": row["source"],
-        "verdict": row["verdict"],
-    }
+def files(root: Path) -> list[Path]:
+    return [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
 
 
-def _item(item: figures.Item, data: Results) -> tables.Row:
-    rows = item.table(data)
-    kind, path = (
-        ("figure", f"results/figures/{item.name}.png") if item.draw else ("table", f"results/tables/{item.name}.md")
-    )
-    shown = f"[{item.title}]({path})" if rows else item.title
-    return {
-        "item": shown,
-        "kind": kind,
-        "data of ours": "yes" if item.ours(rows) else "not run",
-        "made by": f"`{item.command}`",
-    }
+def update(root: Path, write: bool, more: Mapping[str, Part] | None = None) -> list[Path]:
+    """Returns the pages of the checkout `root` that are out of date; with `write`, it also writes them anew.
+
+    `more` holds the parts that only a command can make. Raises ConfigError.
+    """
+    data, parts = summaries.load(), {**PARTS, **(more or {})}
+    if not (root / "docs").is_dir():
+        raise ConfigError(f"{root} has no docs/: type this in a checkout of the suite, or name one.")
+    stale = []
+    for file in files(root):
+        text = _read(file)
+        fresh = _filled(file, text, parts, data)
+        if fresh != text:
+            stale.append(file)
+            if write:
+                write_whole(file, fresh)
+    return stale
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read as text: {error}.") from None
+
+
+def _filled(file: Path, text: str, parts: Mapping[str, Part], data: Results) -> str:
+    def fill(match: re.Match[str]) -> str:
+        name, argument = match[1], match[2] or ""
+        if name not in parts:
+            raise ConfigError(f"{file}: there is no part {name}. Choose one of {', '.join(sorted(parts))}.")
+        mark = f"{BEGIN}{name}{argument and ' '}{argument} -->"
+        return f"{mark}\n{parts[name](data, argument).strip()}\n{END}"
+
+    if len(PART.findall(text)) != len(re.findall(rf"^{BEGIN}", text, re.MULTILINE)):
+        raise ConfigError(f"{file}: a line with {BEGIN}NAME --> needs a later line with {END} alone.")
+    return PART.sub(fill, text)

@@ -1,37 +1,41 @@
-"""Summaries of other seeds, taken at another time or on another machine, pooled with those that are there.
+"""Pools summaries of other seeds, taken at another time or on another machine, with the existing ones.
 
-A group's mean, sample deviation and n are all that its runs leave behind; they suffice to pool it (Chan et al., 1979).
+A group's mean, sample deviation and n suffice to pool it (Chan et al., 1979). Each seed's accuracies are kept where
+both summaries have them; old summaries of several seeds do not.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Container
+from itertools import compress
 from typing import Any
 
-from repro.config import ConfigError, from_dict
-from repro.results import CURVE, middle, rounded
+from repro.config.schema import ConfigError
+from repro.report import same_machine
+from repro.report.curves import CURVE
+from repro.report.same_settings import Group, identity, same_data
+from repro.report.summaries import middle, rounded
 from repro.tables import Row
-
-Group = dict[str, Any]  # results.Group as JSON
 
 
 def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """A summary with the groups of both: new seeds of a setting join those there, or replace them if all ran again.
+    """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
-    Runs that are in it already, beside others, stay. Raises ConfigError where only some of the new are: a mean cannot
-    be taken apart.
+    Seeds of other images make a group of their own.
+
+    New runs that the old group already holds change nothing. Raises ConfigError where only some of the seeds ran again,
+    because a mean cannot be taken apart.
     """
-    groups = {identity(group): group for group in there["groups"]}
+    groups = list(there["groups"])
     for group in new["groups"]:
         name = identity(group)
-        groups[name] = _pooled(groups[name], group) if name in groups else group
-    return {**new, "groups": [group for _, group in sorted(groups.items())]}
-
-
-def identity(group: Group) -> str:
-    """The run id of the settings with seed 0: that of old runs too, as keys that came later have their default."""
-    settings = group["settings"]
-    return from_dict(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}).run_id
+        same = [n for n, other in enumerate(groups) if identity(other) == name and same_data(other, group)]
+        if same:
+            groups[same[0]] = _pooled(groups[same[0]], group)
+        else:
+            groups.append(group)
+    return {**new, "groups": sorted(groups, key=identity)}
 
 
 def _pooled(there: Group, new: Group) -> Group:
@@ -46,19 +50,34 @@ def _pooled(there: Group, new: Group) -> Group:
             f"{_text(new['seeds'])}. A mean cannot be taken apart: give runs of all of its seeds, or of others alone."
         )
     sizes = len(there["seeds"]), len(new["seeds"])
+    times = [there["iteration_time"]] * sizes[0]
+    if same_machine.alike(there["machine"], new["machine"]):  # else they stay those of the machine that is named
+        times += [new["iteration_time"]] * sizes[1]
     members = sorted(zip(there["seeds"] + new["seeds"], there["runs"] + new["runs"], strict=True))
     later = {row["epoch"]: row for row in new["curve"]}
+    each = {**_each_seed(there, later), **_each_seed(new, {row["epoch"] for row in there["curve"]})}
     pooled = there | {
         "seeds": [seed for seed, _ in members],
         "runs": [run for _, run in members],
+        "fingerprint": there.get("fingerprint") or new.get("fingerprint", ""),
+        "seed_accuracies": [each[seed] for seed, _ in members] if len(each) == len(members) else [],
         "curve": [_row(row, later[row["epoch"]], *sizes) for row in there["curve"] if row["epoch"] in later],
-        "iteration_time": middle([there["iteration_time"]] * sizes[0] + [new["iteration_time"]] * sizes[1]),
+        "iteration_time": middle(times),
     }
     return rounded(pooled)
 
 
+def _each_seed(group: Group, epochs: Container[float]) -> dict[int, list[float]]:
+    """Returns test accuracies by seed, at the epochs in `epochs`; {} where the summary has only their mean."""
+    each = group.get("seed_accuracies") or []
+    if len(group["seeds"]) == 1:
+        each = [[row["test_accuracy"] for row in group["curve"]]]
+    common = [row["epoch"] in epochs for row in group["curve"]]
+    return {seed: list(compress(values, common)) for seed, values in zip(group["seeds"], each, strict=False)}
+
+
 def _row(a: Row, b: Row, n_a: int, n_b: int) -> Row:
-    """Mean and sample deviation of both, from each one's."""
+    """Returns the mean and sample deviation of both, computed from those of each."""
     row = dict(a)
     n = n_a + n_b
     for name in CURVE:

@@ -1,4 +1,4 @@
-"""Run folders -> summaries -> tables: what was obtained, and what the paper published. Needs no torch."""
+"""Turns run folders into summaries, and loads what was obtained and what the paper published. Needs no torch."""
 
 from __future__ import annotations
 
@@ -7,25 +7,33 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from repro.config import Config, ConfigError, from_yaml
-from repro.record import last_period
+from repro.comm.traffic import HEADERS_BYTES
+from repro.config.schema import ConfigError
+from repro.iteration_time import IterationTime, is_measured
+from repro.json_text import json_text
+from repro.report import same_machine
+from repro.report.curves import curve, seed_accuracies
+from repro.report.finished_run import Damaged, Run, read_run
+from repro.report.same_settings import put_over
+from repro.runs import per_step
+from repro.runs.run_folder import run_folders
 from repro.tables import Row
-
-CURVE = ("train_loss", "test_loss", "test_accuracy")
-PARTS = ("compute_s", "compress_s", "communicate_s")
-PER_STEP = ("k", "bytes_sent", "messages", "rounds")
+from repro.whole_files import write_whole
 
 
 @dataclass(frozen=True)
 class Group:
-    """Finished runs that differ in their seed alone. Times are in seconds; the paper's words, see DESIGN."""
+    """Holds finished runs on the same data that differ only in seed.
+
+    Times are in seconds; the words are those of docs/design.md.
+    """
 
     settings: dict[str, Any]  # the resolved configuration without the seed
     data: str  # where the images came from, as the figures say it
@@ -33,9 +41,11 @@ class Group:
     runs: list[str]
     machine: dict[str, Any]  # versions, processor and commit of the first run
     curve: list[Row]  # one row an epoch: epoch, step, and mean and std over the seeds
-    per_step: Row  # the last step's counted traffic of rank 0
+    per_step: Row  # the usual step's counted traffic of rank 0, its range, and the busiest rank's: `per_step.counted`
     iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s, hidden_s
-    recorded: list[dict[str, Any]] = field(default_factory=list)  # what a probe saw, first seed
+    recorded: list[dict[str, Any]] = field(default_factory=list)  # what `probe_steps` recorded, of the first seed
+    fingerprint: str = ""  # of the images, see data.Content; "" = generated, or an old run
+    seed_accuracies: list[list[float]] = field(default_factory=list)  # of several seeds: each one's, by row of curve
 
     @property
     def model(self) -> str:
@@ -58,35 +68,50 @@ class Group:
         return self.curve[-1]["epoch"] if self.curve else 0
 
     @property
+    def compressed(self) -> bool:
+        """Returns whether the authors' schedule was compressed, or stretched, to the epochs of this run."""
+        return self.settings["scale_schedule"] and self.settings["epochs"] != self.settings["schedule_epochs"]
+
+    @property
+    def whole(self) -> bool:
+        """Returns whether the run has all epochs of the schedule as it is written."""
+        full = self.settings["epochs"] >= self.settings["schedule_epochs"]
+        return full and self.settings["steps"] is None and not self.compressed
+
+    @property
     def schedule(self) -> str:
-        """How the authors' schedule was fitted into the epochs of this run."""
-        epochs, full = self.settings["epochs"], self.settings["schedule_epochs"]
-        if epochs >= full and self.settings["steps"] is None:
+        """Returns how much of the authors' schedule this run has, and whether it was compressed."""
+        epochs, full, steps = (self.settings[name] for name in ("epochs", "schedule_epochs", "steps"))
+        if self.compressed:
+            return f"schedule of {full} epochs compressed to {epochs if steps is None else f'{self.epochs:g}'}"
+        if self.whole:
             return f"{epochs} epochs"
-        how = "compressed to" if self.settings["scale_schedule"] else "cut after"
-        return f"schedule of {full} epochs {how} {self.epochs:g}"
+        return f"first {epochs} of {full} epochs" if steps is None else f"first {steps} steps of {full} epochs"
 
     @property
-    def time(self) -> Row | None:
-        """One iteration on the chosen network: measured where that was possible, else modelled."""
-        return min(self.iteration_time, key=lambda row: row["source"] != "measured", default=None)
+    def socket_bytes(self) -> float | None:
+        """Returns the bytes of a step with gloo's headers; in older summaries as if an all-reduce had P messages."""
+        sent, messages = self.per_step.get("bytes_sent"), self.per_step.get("messages") or 0
+        return None if sent is None else sent + self.per_step.get("framing", HEADERS_BYTES * messages)
 
     @property
-    def step_s(self) -> float | None:
-        return iteration_s(self.time) if self.time else None
+    def timed(self) -> Row | None:
+        """Returns the iteration time on the chosen network: measured where that was possible, else modelled."""
+        return min(self.iteration_time, key=lambda row: not is_measured(row["source"]), default=None)
 
-
-def iteration_s(time: Row) -> float:
-    """Seconds of an iteration from its parts, less what went on beside them."""
-    return sum(time[part] for part in PARTS) - time.get("hidden_s", 0.0)
+    @property
+    def time(self) -> IterationTime | None:
+        return IterationTime.of(self.timed) if self.timed else None
 
 
 @dataclass(frozen=True)
 class Results:
-    """Everything figures and tables may draw from."""
+    """Holds everything that figures and tables may draw from."""
 
     paper: dict[str, Any]
     summaries: dict[str, dict[str, Any]]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
+    reference: list[dict[str, Any]] = field(default_factory=list)  # a third party's runs, percent by epoch
+    left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
 
     def groups(self, experiment: str) -> list[Group]:
         return alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
@@ -98,7 +123,7 @@ class Results:
 
 
 def alike(groups: Sequence[Group]) -> list[Group]:
-    """Runs that compute the same on the same machine get the median compute of all, lest its noise rank algorithms."""
+    """Gives runs that compute the same on one machine their median compute, so that its noise ranks no algorithm."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for group in groups:
         seconds[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
@@ -111,18 +136,17 @@ def alike(groups: Sequence[Group]) -> list[Group]:
 
 
 def _compute(group: Group) -> str:
-    """All that the compute seconds of a rank depend on."""
+    """Returns a key of all that the compute seconds of a rank depend on."""
     settings, machine = group.settings, group.machine
     batch = settings["batch_per_node"] * settings["accumulate"]
     threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
-    size, stated = settings["data"]["image_size"], settings.get("compute_s")
-    where = [machine.get(name) for name in ("cpu", "gpus", "device")]
-    return str((settings["model"], batch, size, settings["precision"], threads, stated, where))
+    size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
+    return str((settings["model"], batch, size, settings["precision"], threads, stated, same_machine.kind(machine)))
 
 
 def folder() -> Path:
-    """The results of this checkout, of the current folder, or those packed into the wheel."""
-    package = Path(__file__).parent
+    """Returns the results of the current folder, of this checkout, or of the wheel. Raises ConfigError."""
+    package = Path(__file__).parents[1]
     for place in (Path("results"), package.parent / "results", package / "committed"):
         if (place / "paper.yaml").is_file():
             return place
@@ -130,98 +154,98 @@ def folder() -> Path:
 
 
 def load(place: Path | None = None, runs: Path | None = None) -> Results:
-    """Committed summaries; with `runs`, what the finished runs there say goes over them."""
+    """Loads the committed summaries; with `runs`, the finished runs there replace groups of the same settings."""
     place = place or folder()
     summaries = saved(place)
     summaries |= {f"lab/{path.stem}": read_json(path) for path in sorted(place.glob("lab/*.json*"))}
-    if runs is not None:
-        summaries |= collect(runs)[0]
-    return Results(yaml.safe_load((place / "paper.yaml").read_text()), summaries)
+    collected, left_out = ({}, []) if runs is None else collect(runs)
+    for name, new in collected.items():
+        summaries[name] = put_over(summaries.get(name, {"groups": []}), new)
+    paper, reference = (yaml.safe_load((place / name).read_text()) for name in ("paper.yaml", "reference_curves.yaml"))
+    return Results(paper, summaries, reference["runs"], left_out)
 
 
 def saved(place: Path) -> dict[str, dict[str, Any]]:
-    """The summaries that `save` wrote to `place`, by experiment."""
-    return {path.stem: read_json(path) for path in sorted(place.glob("summaries/*.json"))}
+    """Returns the summaries that `save` wrote to `place`, by experiment. Raises ConfigError for a damaged one."""
+    found = {path.stem: read_json(path) for path in sorted(place.glob("summaries/*.json"))}
+    for name, summary in found.items():
+        try:
+            for group in summary.get("groups", []):
+                Group(**group)
+        except (TypeError, AttributeError) as error:
+            raise ConfigError(f"{place}/summaries/{name}.json is no summary of this version: {error}.") from None
+    return found
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file, or the list of the lines of a .jsonl file."""
-    if path.suffix == ".jsonl":
-        return {"rows": [json.loads(line) for line in path.read_text().splitlines() if line.strip()]}
-    return json.loads(path.read_text())
+    """Reads a JSON file, or the lines of a .jsonl file as {"rows": [...]}. Raises ConfigError for one that is none."""
+    try:
+        if path.suffix == ".jsonl":
+            return {"rows": [json.loads(line) for line in path.read_text().splitlines() if line.strip()]}
+        return json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no JSON: {error}. Take it from git, or remove it.") from None
 
 
 # Run folders.
 
 
-@dataclass(frozen=True)
-class Run:
-    config: Config
-    provenance: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    recorded: list[dict[str, Any]]
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [line for line in self.metrics if line["kind"] == kind]
-
-
-def read_run(place: Path) -> Run:
-    recorded = place / "recorded.json"
-    metrics = (place / "metrics.jsonl").read_text().splitlines()
-    return Run(
-        from_yaml(place / "config.yaml"),
-        json.loads((place / "provenance.json").read_text()),
-        [json.loads(line) for line in metrics if line.strip()],
-        json.loads(recorded.read_text()) if recorded.exists() else [],
-    )
-
-
 def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Summaries by experiment of the finished runs under `runs`, and one line for each folder that was left out.
+    """Returns summaries by experiment of the finished runs under `runs`, and one line for each folder that is left out.
 
-    Raises ConfigError where there is no run at all.
+    A damaged folder keeps no other from being collected. Raises ConfigError where there is no run at all.
     """
-    found: dict[str, dict[str, list[tuple[Path, Run]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[list[tuple[Path, Run]]]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
-    places = sorted(path.parent for path in runs.glob("*/*/status.json") if not only or path.parent.parent.name in only)
+    places = [place for place in run_folders(runs) if not only or place.parent.name in only]
     if not places:
         wanted = f" of {', '.join(only)}" if only else ""
         raise ConfigError(
             f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs results/runs."
         )
     for place in places:
-        state = json.loads((place / "status.json").read_text())["state"]
-        if state != "done":
-            left_out.append(f"{place}: {state}")
+        try:
+            run = read_run(place)
+        except Damaged as reason:
+            left_out.append(f"{place}: {reason}")
             continue
-        run = read_run(place)
-        found[place.parent.name][dataclasses.replace(run.config, seed=0).run_id].append((place, run))
+        alike = found[place.parent.name][dataclasses.replace(run.config, seed=0).run_id]
+        of_this_data = (group for group in alike if all(other.content.may_be(run.content) for _, other in group))
+        members = next(of_this_data, None)
+        if members is None:
+            alike.append(members := [])
+        members.append((place, run))
     return {
         experiment: {
             "experiment": experiment,
-            "groups": [summarize(members) for _, members in sorted(groups.items())],
+            "groups": [summarize(members) for _, alike in sorted(groups.items()) for members in alike],
         }
         for experiment, groups in sorted(found.items())
     }, left_out
 
 
 def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
-    """One group as JSON, from runs that differ in their seed alone."""
+    """Returns one group as JSON, from runs that differ only in their seed."""
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]
     first = runs[0]
     settings = {k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS}
     del settings["data"]["root"]  # a place on that machine
+    evaluations = [run.of("eval") for run in runs]
     group = Group(
         settings=settings,
-        data=first.provenance.get("data", first.config.data.name),
+        data=first.content.description,
+        fingerprint=max(run.content.fingerprint for run in runs),  # "" is the least
         seeds=[run.config.seed for run in runs],
         runs=[place.name for place, _ in members],
         machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
-        curve=curve([run.of("eval") for run in runs]),
-        per_step={k: last_period(first.of("step"), k) for k in PER_STEP} if first.of("step") else {},
-        iteration_time=middle([run.of("iteration_time") for run in runs]),
+        curve=curve(evaluations),
+        per_step=per_step.counted(first.metrics),
+        iteration_time=middle(
+            [run.of("iteration_time") for run in runs if same_machine.alike(run.provenance, first.provenance)]
+        ),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
+        seed_accuracies=seed_accuracies(evaluations),
     )
     return rounded(dataclasses.asdict(group))
 
@@ -230,49 +254,27 @@ NOT_SETTINGS = {
     "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every"
 }  # fmt: skip
 SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
-MACHINE = ("versions", "cpu", "cpus", "gpus", "device", "platform", "git")
+MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "platform", "git")
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in SINGLE}
 
 
-def curve(evaluations: list[list[dict[str, Any]]]) -> list[Row]:
-    """Mean and sample standard deviation over the seeds, at the epochs that every seed has evaluated."""
-    by_epoch = [{line["epoch"]: line for line in lines} for lines in evaluations]
-    common = sorted(set.intersection(*map(set, by_epoch))) if by_epoch else []
-    rows = []
-    for epoch in common:
-        row: Row = {"epoch": epoch, "step": by_epoch[0][epoch]["step"]}
-        for name in CURVE:
-            mean, std = mean_std(lines[epoch].get(name) for lines in by_epoch)
-            row |= {name: mean, f"{name}_std": std}
-        rows.append(row)
-    return rows
-
-
 def middle(reported: list[list[dict[str, Any]]]) -> list[Row]:
-    """Of every iteration time that all runs report, that of the run in the middle; of an even number, the faster."""
+    """Returns each iteration time that all runs report, as the middle run has it; of an even number, the faster."""
     everyones = [{(line["source"], line["network"]): line for line in lines} for lines in reported]
     rows = []
     for place in everyones[0]:
         same = [lines[place] for lines in everyones if place in lines]
         if len(same) == len(everyones):
-            chosen = sorted(same, key=iteration_s)[(len(same) - 1) // 2]
+            chosen = sorted(same, key=lambda line: IterationTime.of(line).total)[(len(same) - 1) // 2]
             rows.append({k: v for k, v in chosen.items() if k != "kind"})
     return rows
 
 
-def mean_std(values: Iterable[float | None]) -> tuple[float | None, float | None]:
-    """Mean and sample standard deviation; None for what cannot be said (no value; one value's deviation)."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return None, None
-    return statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None
-
-
 def rounded(value: Any) -> Any:
-    """Six significant digits in everything a summary holds, so that a change of one bit is no change of a file."""
+    """Rounds a summary's numbers to six significant digits, so that a change of one bit does not change a file."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -281,12 +283,12 @@ def rounded(value: Any) -> Any:
 
 
 def save(summaries: dict[str, dict[str, Any]], place: Path) -> list[Path]:
-    """One file an experiment under `place`/summaries, one line a group; those of other experiments stay."""
+    """Writes one file per experiment under `place`/summaries, one line per group; those of other experiments stay."""
     (place / "summaries").mkdir(parents=True, exist_ok=True)
     written = []
     for name, summary in summaries.items():
         path = place / "summaries" / f"{name}.json"
-        groups = ",\n".join(json.dumps(group, ensure_ascii=False) for group in summary["groups"])
-        path.write_text(f'{{"experiment": {json.dumps(name)}, "groups": [\n{groups}\n]}}\n')
+        groups = ",\n".join(json_text(group, ensure_ascii=False) for group in summary["groups"])
+        write_whole(path, f'{{"experiment": {json_text(name)}, "groups": [\n{groups}\n]}}\n')
         written.append(path)
     return written

@@ -1,13 +1,19 @@
-"""The verdict on each claim, by rules that are stated here and printed in the report."""
+"""Gives the verdict on each claim, by rules that are stated here and printed in the report.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+An interval decides, not a point, and only a run under the claim's own conditions can fail to reproduce it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-Word = Literal["reproduced", "shape only", "not reproduced", "not run"]
-ORDER: tuple[Word, ...] = ("reproduced", "shape only", "not reproduced", "not run")
+from repro.report.intervals import FAR, LEVEL, MOST, Interval, repeats_to_decide, seeds_to_decide
 
+Word = Literal["reproduced", "undecided", "not reproduced", "conditions not met", "not run"]
+ORDER: tuple[Word, ...] = ("reproduced", "undecided", "not reproduced", "conditions not met", "not run")
 
+MARGIN = 1.0  # points of test accuracy, fixed before any whole schedule was run
+TOLERANCE = 0.1  # relative to the published value
 EPSILON = 1e-9  # so that rounding does not decide at a limit
 
 
@@ -21,81 +27,95 @@ def not_run() -> Verdict:
     return Verdict("not run", "no run of ours yet")
 
 
-def within(ours: Sequence[float], low: float, high: float, direction: float = 1.0) -> Verdict:
-    """reproduced: every value lies in the published range [low, high]. shape only: every value is at least on
-    the same side of `direction` as the range (1 for a speed-up: a gain stays a gain). not reproduced: one is on
-    the other side."""
+def no_worse(difference: Interval | None, unmet: str = "") -> Verdict:
+    """Judges ours less the reference, in points; `unmet` names the claim's conditions that the runs lack."""
+    if difference is None:
+        return not_run()
+    if unmet:
+        return Verdict("conditions not met", f"{unmet}; {difference.mean:+.2f} points")
+    text = difference.text(" points")
+    if difference.low > -MARGIN + EPSILON:
+        equal = "equal: " if difference.high < MARGIN - EPSILON else ""
+        return Verdict("reproduced", equal + text)
+    if difference.high < -MARGIN - EPSILON:
+        return Verdict("not reproduced", text)
+    return Verdict("undecided", f"{text}; {_more_seeds(difference, (-MARGIN,))}")
+
+
+def _more_seeds(interval: Interval, limits: Sequence[float]) -> str:
+    if interval.std is None:
+        return "seeds that would decide: unknown from one"
+    needed = seeds_to_decide(interval, limits)
+    return f"{needed} seeds would decide" if needed else f"over {MOST} seeds would be needed"
+
+
+def within(ours: Mapping[str, Interval], low: float, high: float, unmet: str = "") -> Verdict:
+    """Judges the factors of several networks against the range in which the published ones lie."""
     if not ours:
         return not_run()
-    if all(low <= value <= high for value in ours):
+    inside = [name for name, factor in ours.items() if low <= factor.mean <= high]
+    text = f"{len(inside)} of {len(ours)} in {low:g}–{high:g}"
+    if unmet:
+        return Verdict("conditions not met", f"{unmet}; {text}")
+    if all(low - EPSILON <= factor.low and factor.high <= high + EPSILON for factor in ours.values()):
         return Verdict("reproduced", f"all in {low:g}–{high:g}")
-    side = 1 if low >= direction else -1
-    if all((value - direction) * side > 0 for value in ours):
-        return Verdict(
-            "shape only",
-            f"all {'above' if side > 0 else 'below'} {direction:g}, but not all in {low:g}–{high:g}",
-        )
-    return Verdict("not reproduced", f"not all {'above' if side > 0 else 'below'} {direction:g}")
+    outside = [name for name, factor in ours.items() if factor.high < low - EPSILON or factor.low > high + EPSILON]
+    if outside:
+        return Verdict("not reproduced", f"outside {low:g}–{high:g}: {', '.join(outside)}")
+    return Verdict("undecided", f"{text}; an interval has an end on either side, or a time was not repeated")
 
 
-def near(ours: float | None, published: float, tolerance: float = 0.1, shape: float = 2.0) -> Verdict:
-    """reproduced: within `tolerance` (relative) of the published value. shape only: within a factor of `shape`."""
+def near(ours: Interval | None, published: float, unmet: str = "") -> Verdict:
+    """Judges a value with its interval against one published value."""
     if ours is None:
         return not_run()
-    if abs(ours - published) <= tolerance * abs(published):
-        return Verdict("reproduced", f"within {tolerance:.0%}")
-    if published and 1 / shape <= ours / published <= shape:
-        return Verdict("shape only", f"within a factor of {shape:g}")
-    return Verdict("not reproduced", f"off by more than a factor of {shape:g}")
+    if unmet:
+        return Verdict("conditions not met", f"{unmet}; {ours.mean / published:.2g} times the published")
+    low, high = sorted((published * (1 - TOLERANCE), published * (1 + TOLERANCE)))
+    if low - EPSILON * abs(low) <= ours.low and ours.high <= high + EPSILON * abs(high):
+        return Verdict("reproduced", f"within {TOLERANCE:.0%}: {ours.how}")
+    if ours.high < low or ours.low > high:
+        return Verdict("not reproduced", f"more than {TOLERANCE:.0%} off: {ours.how}")
+    return Verdict("undecided", f"the interval reaches past {TOLERANCE:.0%}: {ours.how}")
 
 
-def no_worse(ours: float | None, reference: float | None, margin: float, shape: float) -> Verdict:
-    """Accuracies in percent. reproduced: at most `margin` points below the reference; shape only: at most
-    `shape` below it."""
-    if ours is None or reference is None:
+def first_win(over: Mapping[int, Interval], published: int, unmet: str = "") -> Verdict:
+    """Judges `over[P]`, by what factor gTop-k was faster at P: it should win from the published P on, not before.
+
+    Without a P on either side of it, the verdict is "not run".
+    """
+    if not any(p < published for p in over) or not any(p >= published for p in over):
         return not_run()
-    below = reference - ours
-    text = f"{below:.2f} points below" if below >= 0 else f"{-below:.2f} points above"
-    if below <= margin + EPSILON:
-        return Verdict("reproduced", f"{text}; {margin:.2g} allowed")
-    if below <= shape + EPSILON:
-        return Verdict("shape only", f"{text}; {margin:.2g} allowed for reproduced, {shape:.2g} for the shape")
-    return Verdict("not reproduced", f"{text}, more than {shape:.2g}")
-
-
-def first_win(wins: dict[int, bool], published: int) -> Verdict:
-    """`wins[P]`: our gTop-k was faster at P. reproduced: it wins from the published P on and not before.
-    shape only: it loses at the smallest P and wins at the largest. Fewer than two P around the crossover is
-    not a run."""
-    if not any(p < published for p in wins) or not any(p >= published for p in wins):
-        return not_run()
-    if all(won == (p >= published) for p, won in wins.items()):
-        return Verdict("reproduced", f"wins from P = {published} on, not before")
-    if not wins[min(wins)] and wins[max(wins)]:
-        return Verdict("shape only", "loses at the smallest P, wins at the largest; crosses elsewhere")
-    return Verdict("not reproduced", "no crossover of this kind")
-
-
-def at_most(verdict: Verdict, best: Word, reason: str) -> Verdict:
-    """Caps a verdict: a run under unlike conditions (shorter schedule, modelled seconds) cannot earn more
-    than `best`."""
-    if verdict.word == "not run" or ORDER.index(verdict.word) >= ORDER.index(best):
-        return verdict
-    return replace(verdict, word=best, why=f"{verdict.why}; {reason}")
+    if unmet:
+        return Verdict("conditions not met", unmet)
+    against = [p for p, factor in over.items() if (factor.high < 1 if p >= published else factor.low > 1)]
+    if against:
+        return Verdict("not reproduced", f"the other way round at P = {', '.join(map(str, sorted(against)))}")
+    if left := {p: repeats_to_decide(factor) for p, factor in over.items() if factor.low <= 1 <= factor.high}:
+        at = ", ".join(f"P = {p} ({n or f'over {MOST}'} repeats would decide)" for p, n in sorted(left.items()))
+        return Verdict("undecided", f"the intervals leave it open at {at}")
+    return Verdict("reproduced", f"wins from P = {published} on, not before; {LEVEL} intervals of the factor")
 
 
 RULES = (
-    "A range (speed-ups): reproduced if every value of ours lies in the published range; shape only if "
-    "every one is a gain.",
-    "A value (network fit, iteration times): reproduced within 10 %; shape only within a factor of 2.",
-    "An accuracy: reproduced if at most 1 point below the reference run of the same settings (or one "
-    "standard deviation over"
-    " the seeds, where that is more); shape only if at most 5 points below.",
-    "A crossover: reproduced if gTop-k wins from the published number of nodes on and not before; shape "
-    "only if it loses at the"
-    " smallest and wins at the largest.",
-    "Caps: modelled or simulated seconds, a schedule shorter than the published one, or a single seed "
-    "earn at most "
-    "shape only.",
+    f"An accuracy: the {LEVEL} interval of ours less that of the reference run, Student's t over differences of runs "
+    f"with the same seed. Margin: {MARGIN:g} point, fixed beforehand. Reproduced: the interval's lower end is above "
+    f"-{MARGIN:g} (equal: both ends lie within {MARGIN:g}). Not reproduced: its upper end is below -{MARGIN:g}. "
+    "Undecided: otherwise, with the number of seeds that would decide at this mean and deviation.",
+    f"One pair of runs is undecided, unless it lies more than {FAR:g} deviations off the margin. That deviation is the "
+    "one between single runs of the same setting among the reference curves. Summaries that kept no seed's own "
+    "accuracy are compared by Welch's interval, which is wider.",
+    "Conditions not met: another schedule, another number of nodes or batch, or other data than the claim's, whatever "
+    "the numbers are. The first epochs of the schedule, or a compressed one, cannot fail a claim about all of it; "
+    "the reference curves' accuracy at the same epoch stands beside.",
+    "CIFAR-10 from a folder of JPEGs meets the condition: whether two algorithms end alike is a fair question of two "
+    "runs on the same images. Its accuracies are not compared with published ones. So does bfloat16, in both runs.",
+    "A range of factors (speed-ups): reproduced if every network's interval lies in the published range, not "
+    "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Conditions not met "
+    "where the node is not the paper's, or seconds come from a model.",
+    f"A value (network fit): reproduced if its interval lies within {TOLERANCE:.0%} of the published, not reproduced "
+    "if outside. Conditions not met on a shaped link, which has no switch or network card.",
+    f"A crossover: the {LEVEL} interval of the factor at each number of nodes is above 1 from the published one on, "
+    "and below 1 before.",
     "No run of ours: not run. The published number is shown, nothing is filled in.",
 )

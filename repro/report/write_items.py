@@ -7,28 +7,38 @@ from functools import partial
 from pathlib import Path
 
 from repro import figures as items
-from repro import results
 from repro import tables as text
+from repro.config.schema import ConfigError
+from repro.report import summaries
+from repro.report.summaries import Results
 from repro.tables import Row
+from repro.whole_files import write_whole
 
 Say = Callable[[str], None]
 
 
-def figures(only: Sequence[str], runs: Path | None, out: Path, formats: Sequence[str], say: Say) -> None:
-    """Each figure in every format, and its rows as CSV. An item without any data is not drawn: its command
-    is said."""
-    data = results.load(runs=runs)
+def figures(
+    only: Sequence[str],
+    runs: Path | None,
+    out: Path,
+    formats: Sequence[str],
+    say: Say,
+    notes: bool = True,
+    width: str = "",
+) -> None:
+    """Draws each figure in every format, and writes its rows as CSV. Of an item without data it says the command."""
+    data = _loaded(runs, say)
     drawn: dict[items.Item, list[Row]] = {}
-    for item in items.load(only):
-        if item.draw is None:
-            continue
+    for item in _of_kind("figure", only):
         if rows := item.table(data):
             drawn[item] = rows
         else:
             say(f"{item.name}: not run: {item.command}")
-    places = items.side_by_side(partial(items.save, out=out, formats=formats), drawn, drawn.values())
+    places = items.side_by_side(
+        partial(items.save, out=out, formats=formats, notes=notes, width=width), drawn, drawn.values()
+    )
     for (item, rows), paths in zip(drawn.items(), places, strict=True):
-        (out / f"{item.name}.csv").write_text(text.to_csv(rows))
+        write_whole(out / f"{item.name}.csv", text.to_csv(rows))
         say(
             f"{item.name}: {', '.join(map(str, paths))}"
             + ("" if item.ours(rows) else f" (published alone; ours: {item.command})")
@@ -36,26 +46,44 @@ def figures(only: Sequence[str], runs: Path | None, out: Path, formats: Sequence
 
 
 def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say) -> None:
-    data = results.load(runs=runs)
+    chosen, data = _of_kind("table", only), _loaded(runs, say)
     out.mkdir(parents=True, exist_ok=True)
-    for item in items.load(only):
-        if item.draw is not None:
-            continue
+    for item in chosen:
         rows = item.table(data)
         if not rows:
             say(f"{item.name}: not run: {item.command}")
             continue
         for suffix, form in (("md", text.to_markdown), ("tex", text.to_latex), ("csv", text.to_csv)):
-            (out / f"{item.name}.{suffix}").write_text(form(rows))
+            write_whole(out / f"{item.name}.{suffix}", form(rows))
         say(f"{item.name}: {out / item.name}.md .tex .csv")
 
 
-def overview(runs: Path | None) -> list[dict[str, str]]:
-    data = results.load(runs=runs)
+def _loaded(runs: Path | None, say: Say) -> Results:
+    data = summaries.load(runs=runs)
+    for line in data.left_out:
+        say(f"left out, {line}")
+    return data
+
+
+def _of_kind(kind: str, only: Sequence[str]) -> list[items.Item]:
+    """Returns the figures or the tables among `only`, or all. Raises ConfigError for one of the other kind."""
+    loaded = items.load(only)
+    for item in loaded if only else []:
+        if kind_of(item) != kind:
+            raise ConfigError(f"{item.name} is a {kind_of(item)}: repro plot {kind_of(item)}s --only {item.name}")
+    return [item for item in loaded if kind_of(item) == kind]
+
+
+def kind_of(item: items.Item) -> str:
+    return "table" if item.draw is None else "figure"
+
+
+def overview(runs: Path | None, say: Say) -> list[dict[str, str]]:
+    data = _loaded(runs, say)
     return [
         {
             "item": item.name,
-            "kind": "table" if item.draw is None else "figure",
+            "kind": kind_of(item),
             "data of ours": state(item, item.table(data)),
             "command": item.command,
         }
@@ -67,20 +95,26 @@ def state(item: items.Item, rows: list[Row]) -> str:
     return "yes" if item.ours(rows) else "not run"
 
 
-def of_experiment(experiment: str, runs: Path, out: Path) -> tuple[dict[str, Path], list[Row]]:
-    """The figures that the finished runs of an experiment feed, drawn as PNG into `out`, and the claims
-    with their verdicts.
+def fed_by(experiment: str) -> list[items.Item]:
+    """Returns the figures and tables that the experiment's runs are drawn in."""
+    return [item for item in items.load() if item.experiment == experiment]
 
-    Both empty where no figure belongs to the experiment.
+
+def of_experiment(experiment: str, runs: Path, out: Path) -> tuple[dict[str, Path], list[Row]]:
+    """Draws the figures that an experiment's finished runs feed, as PNG into `out`; returns them, and its claims.
+
+    The claims are those that runs of this experiment decide, with their verdicts. Both are empty where no figure
+    belongs to the experiment.
     """
-    mine = [item for item in items.load() if item.experiment == experiment]
+    mine = fed_by(experiment)
     if not mine:
         return {}, []
-    data = results.load()
-    data.summaries.update(results.collect(runs, [experiment])[0])
+    data = summaries.load()
+    data.summaries.update(summaries.collect(runs, [experiment])[0])  # these runs alone, with nothing committed between
     drawn = {}
     for item in mine:
         rows = item.table(data)
         if item.draw is not None and rows:
             (drawn[item.name],) = items.save(item, rows, out, ["png"])
-    return drawn, items.load(["claims"])[0].table(data)
+    claims = items.load(["claims"])[0].table(data)
+    return drawn, [row for row in claims if items.experiment_of(row["command"]) == experiment]

@@ -1,73 +1,118 @@
-"""Checkpoints that are whole or absent: every rank writes its file, rank 0 then names them all in a manifest."""
+"""Saves checkpoints whole or not at all: every rank writes its file, rank 0 then lists them all in a manifest."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import pickle
+import re
 import shutil
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from repro.collective import Collective
+from repro.comm.collective import Collective
+from repro.config.schema import RunError
+from repro.json_text import json_text
+from repro.runs import metrics
+from repro.runs.metrics import Position
+from repro.whole_files import write_whole
 
 KEEP = 2  # the newest and the one before, to fall back to
 
 
-def save(folder: Path, step: int, files: dict[str, Any], control: Collective) -> None:
-    """Save this rank's `files` (name -> state) as part of the checkpoint of `step`; returns once it is complete.
+class Checkpoint(NamedTuple):
+    step: int
+    folder: Path
+    metrics: Position | None  # how far metrics.jsonl had come; None: not known, as it was made before
 
-    Collective: all ranks call it. A crash at any moment leaves the earlier checkpoints as they were.
+
+def save(
+    folder: Path,
+    step: int,
+    files: dict[str, Any],
+    control: Collective,
+    reached: Callable[[], Position] | None = None,
+) -> None:
+    """Saves this rank's `files` (name -> state) as part of the checkpoint of `step`; returns once it is complete.
+
+    Collective: all ranks call it. `reached`, of rank 0, puts metrics.jsonl on the disk, before the manifest is. A crash
+    at any moment leaves the earlier checkpoints as they were.
     """
     target = folder / f"step-{step:09d}"
     target.mkdir(parents=True, exist_ok=True)
     digests = {}
+    if control.rank == 0:
+        _remove(target / "manifest.json")  # of an earlier session: from here on it is not complete
     for name, state in files.items():
         _write(target / name, state)
         digests[name] = _digest(target / name)
     everyone = control.gather_objects(digests)
     if control.rank == 0:
         manifest = {name: digest for part in everyone for name, digest in part.items()}
-        pending = target / "manifest.part"
-        pending.write_text(json.dumps({"step": step, "ranks": control.size, "sha256": manifest}, indent=1))
-        pending.replace(target / "manifest.json")
-        for old in sorted(folder.glob("step-*"))[:-KEEP]:
-            shutil.rmtree(old, ignore_errors=True)
+        said = {} if reached is None else {"metrics": reached()._asdict()}
+        text = json_text({"step": step, "ranks": control.size, **said, "sha256": manifest}, indent=1)
+        write_whole(target / "manifest.json", text)
+        _remove_others(folder, step)
     control.barrier()
 
 
 def latest(folder: Path) -> tuple[int, Path] | None:
-    """The newest checkpoint whose files all match their manifest, as (step, folder); a damaged one gets a warning."""
-    for step, target in _newest_first(folder):
-        reason = _damage(target)
-        if reason is None:
-            return step, target
-        warnings.warn(f"checkpoint {target} is not usable ({reason}); trying the one before", stacklevel=2)
+    """Returns the newest checkpoint whose files all match their manifest, as (step, folder)."""
+    for found, damage in newest_first(folder):
+        if damage is None:
+            return found.step, found.folder
     return None
 
 
+def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:
+    """Yields the checkpoints that were complete once, each with what is damaged in it now, or None."""
+    for step, target in reversed(_numbered(folder)):
+        if (target / "manifest.json").exists():  # without one it was never complete
+            yield _examined(step, target)
+
+
 def load(target: Path, name: str, device: torch.device) -> Any:
-    """One file of a checkpoint."""
-    return torch.load(target / name, map_location=device, weights_only=True)
-
-
-def _newest_first(folder: Path) -> Iterator[tuple[int, Path]]:
-    for target in sorted(folder.glob("step-*"), reverse=True):
-        if (target / "manifest.json").exists():  # without one it was never complete: no cause for a warning
-            yield int(target.name.removeprefix("step-")), target
-
-
-def _damage(target: Path) -> str | None:
+    """Returns the content of one file of a checkpoint. Raises RunError where it is none; no code in it is ever run."""
     try:
-        files = json.loads((target / "manifest.json").read_text())["sha256"]
-        bad = [name for name, digest in files.items() if _digest(target / name) != digest]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return str(error)
-    return f"{bad[0]} has changed" if bad else None
+        return torch.load(target / name, map_location=device, weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
+        # not torch's own words: they advise to load with weights_only=False, which runs what is in the file
+        raise RunError(f"{target / name} is no file of a checkpoint of this suite") from None
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """Returns the folders of checkpoints, by step; whatever else lies there is passed over."""
+    found = [(re.fullmatch(r"step-(\d{9,})", path.name), path) for path in folder.glob("step-*")]
+    return sorted((int(name[1]), path) for name, path in found if name and path.is_dir())
+
+
+def _examined(step: int, target: Path) -> tuple[Checkpoint, str | None]:
+    try:
+        said = json.loads((target / "manifest.json").read_text())
+        found = Checkpoint(step, target, metrics.from_json(said.get("metrics")))
+        if said["step"] != step:
+            return found, f"its manifest is of step {said['step']}"
+        bad = [name for name, digest in said["sha256"].items() if _digest(target / name) != digest]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return Checkpoint(step, target, None), f"{type(error).__name__}: {error}"
+    return found, f"{bad[0]} has changed" if bad else None
+
+
+def _remove_others(folder: Path, step: int) -> None:
+    """Removes all but the KEEP newest up to `step`; later ones are left from before a resume from an earlier step."""
+    numbered = _numbered(folder)
+    kept = [path for at, path in numbered if at <= step][-KEEP:]
+    for _, path in numbered:
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def _write(path: Path, state: Any) -> None:
@@ -81,6 +126,8 @@ def _write(path: Path, state: Any) -> None:
             raise
         file.flush()
         os.fsync(file.fileno())
+    if path.is_dir():
+        _remove(path)
     pending.replace(path)
 
 

@@ -1,4 +1,4 @@
-"""One owner at a time for a folder: `owner.json` names the process, its heartbeat says that it lives.
+"""Gives a folder one owner at a time: `owner.json` names the process, its heartbeat shows that it lives.
 
 A crash leaves the file behind. It is stale when its process is gone (same host: at once, by pid and start
 time), when its heartbeat has stopped (another host: after STALE_S), or when an earlier start of this very
@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -19,25 +20,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from repro import environment
-from repro.schema import RunError
+from repro.cluster import environment
+from repro.config.schema import RunError
+from repro.json_text import json_text
+from repro.whole_files import write_whole
 
 HEARTBEAT_S = 15.0
 STALE_S = 120.0
 
 
 class Held(RunError):
-    """Somebody else works in the folder."""
+    """Another process works in the folder."""
 
 
 class Lock:
-    """Held from construction to `release`. Raises Held, with who holds it and since when."""
+    """Holds the folder from construction to `release`. Raises Held, which says who holds it and since when."""
 
     def __init__(self, folder: Path):
         self.file = folder / "owner.json"
         self.me = {**_this_process(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with _guarded(folder):
             owner = holder(folder)
             if owner is not None:
                 job = f" (SLURM job {owner['job'].partition('.')[0]})" if owner.get("job") else ""
@@ -45,7 +48,7 @@ class Lock:
                     f"{folder} is in use by process {owner['pid']} on {owner['host']}{job} "
                     f"since {owner['since']}; wait for it or end it"
                 )
-            _write(self.file, self.me)
+            write_whole(self.file, json_text(self.me))
         self.stopped = threading.Event()
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
@@ -56,13 +59,31 @@ class Lock:
 
     def release(self) -> None:
         self.stopped.set()
-        with _alone(self.file.parent):
+        with _guarded(self.file.parent):
             if _read(self.file) == self.me:
                 self.file.unlink()
 
 
+@contextmanager
+def in_turn(folder: Path, wait_s: float = 60.0) -> Iterator[None]:
+    """Holds the folder while inside; waits at most `wait_s` for its present holder. Raises Held."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            lock = Lock(folder)
+            break
+        except Held:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def holder(folder: Path) -> dict[str, Any] | None:
-    """Who holds the folder now: {pid, start, host, since}, or None. An owner that died does not count."""
+    """Returns who holds the folder now, {pid, start, host, since}, or None. An owner that died does not count."""
     owner = _read(folder / "owner.json")
     if owner is None:
         return None
@@ -71,20 +92,20 @@ def holder(folder: Path) -> dict[str, Any] | None:
     elif owner["host"] == socket.gethostname():
         alive = process_start(owner["pid"]) == owner["start"]
     else:
-        alive = _age(folder) < STALE_S
+        alive = abs(_age(folder)) < STALE_S  # a living owner's date is never far in the future either
     return owner if alive else None
 
 
 def ended(job: str | None, mine: str | None) -> bool:
-    """Whether `job` ("ID.RESTARTS") is an earlier start of the job `mine`."""
+    """Returns whether `job` ("ID.RESTARTS") is an earlier start of the job `mine`."""
     if job is None or mine is None:
         return False
-    (its, start), (own, now) = job.rsplit(".", 1), mine.rsplit(".", 1)
-    return its == own and int(start) < int(now)
+    (its_id, its_start), (my_id, my_start) = job.rsplit(".", 1), mine.rsplit(".", 1)
+    return its_id == my_id and int(its_start) < int(my_start)
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in the kernel's terms: a pid used again is another process. None = it is gone."""
+    """Returns when a process began, in the kernel's units: a reused pid has another start. None = it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] == "Z" else fields[19]
@@ -108,31 +129,29 @@ def _this_process() -> dict[str, Any]:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _guarded(folder: Path) -> Iterator[None]:
     with open(folder / ".owner.lock", "a") as guard:
-        with suppress(OSError):  # a file system without locks: only the tiny window of two starts is left open
+        with suppress(OSError):  # a file system without locks: only two starts at one moment can collide
             fcntl.flock(guard, fcntl.LOCK_EX)
         yield
 
 
 def _age(folder: Path) -> float:
-    """Seconds since the last heartbeat by the file system's clock: hosts share it, their own may differ."""
-    probe = folder / ".owner.lock"
-    probe.touch()
+    """Returns the seconds since the last heartbeat by the file system's clock, which all hosts share."""
+    touched = folder / ".owner.lock"
+    touched.touch()
     with suppress(OSError):
-        return probe.stat().st_mtime - (folder / "owner.json").stat().st_mtime
+        return touched.stat().st_mtime - (folder / "owner.json").stat().st_mtime
     return STALE_S
 
 
-def _write(file: Path, owner: dict[str, Any]) -> None:
-    unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(owner))
-    unfinished.replace(file)
-
-
 def _read(file: Path) -> dict[str, Any] | None:
+    """Returns the owner that the file names; None for a file that is none of ours."""
     try:
         owner = json.loads(file.read_text())
-        return owner if {"pid", "start", "host", "since"} <= owner.keys() else None
-    except (OSError, ValueError, AttributeError):
+        known = isinstance(owner["pid"], int) and all(isinstance(owner[name], str) for name in ("host", "since"))
+        job = owner.get("job")
+        job_known = job is None or re.fullmatch(r".+\.\d+", job) is not None
+        return owner if known and job_known and "start" in owner else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -1,63 +1,78 @@
-"""How a run looks while it goes on, on stderr: a bar on a terminal, a plain line per evaluation elsewhere."""
+"""Shows the progress of a run on stderr: a bar on a terminal, a plain line per evaluation elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from repro.config import Config
+from repro import waiting
+from repro.config.schema import Config
+from repro.screen import duration, plural, three
 
 
 class Lines:
-    """Plain lines, for logs."""
+    """Prints plain lines, for logs."""
 
     def __init__(self, config: Config):
         self.config, self.began = config, time.monotonic()
-        self.say(f"{config.run_id}: {config.nodes} nodes, {config.epochs} epochs, {config.folder}")
+        self.say(f"{config.folder.name}: {plural(config.nodes, 'node')}, {extent(config)}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def log(self, line: dict[str, Any]) -> None:
         if line["kind"] == "eval":
+            rate = "" if line["samples_per_s"] is None else f"{three(line['samples_per_s'])} images/s  "
             self.say(
-                f"  epoch {line['epoch']:g} of {self.config.epochs}  step {line['step']}  "
-                f"train loss {line['train_loss']:.4f}  test accuracy {100 * line['test_accuracy']:.2f} %  "
-                f"{line['samples_per_s']:.0f} images/s  {time.monotonic() - self.began:.0f} s"
+                f"  epoch {round(line['epoch'], 2):g} of {self.config.epochs}  step {line['step']}  "
+                f"train loss {three(line['train_loss'])}  test {100 * line['test_accuracy']:.2f} %  "
+                f"{rate}{duration(time.monotonic() - self.began)}"
             )
 
-    def steps(self, step: int, steps: int) -> None:
-        pass
+    def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:
+        """Tells what the run does from now on, and of how many units; None = it is not known."""
+
+    def advance(self) -> None:
+        """Counts one unit of the phase."""
 
     def close(self) -> None:
         pass
 
 
 class Bar(Lines):
-    """The lines above a bar that moves."""
+    """Prints the lines above a moving bar, which says what the run does."""
 
     def __init__(self, config: Config):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, TextColumn("{task.fields[loss]}"), console=Console(stderr=True), transient=True)
-        self.task = self.bar.add_task(config.algo.name, total=None, loss="")
+        self.bar = waiting.progress()
+        self.tasks: dict[str, Any] = {}
+        self.now: Any = None
         self.bar.start()
         super().__init__(config)
 
     def say(self, text: str) -> None:
-        self.bar.console.print(text, highlight=False, markup=False)
+        self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:
+        for task in self.tasks.values():
+            self.bar.update(task, visible=False)
+        if name not in self.tasks:
+            text = f"{self.config.algo.name}: {name}"
+            self.tasks[name] = self.bar.add_task(text, total=total, unit=unit, completed=done)
+        elif done == 0:  # one that goes on keeps its pace, for the time left
+            self.bar.reset(self.tasks[name], total=total)
+        self.now = self.tasks[name]
+        self.bar.update(self.now, visible=True)
+
+    def advance(self) -> None:
+        self.bar.advance(self.now)
 
     def log(self, line: dict[str, Any]) -> None:
         if line["kind"] == "step":
-            self.bar.update(self.task, completed=line["step"], loss=f"loss {line['loss']:.3f}")
+            text = f"{self.config.algo.name}: training, loss {line['loss']:.3f}"
+            self.bar.update(self.now, completed=line["step"], description=text)
         super().log(line)
-
-    def steps(self, step: int, steps: int) -> None:
-        if steps:
-            self.bar.update(self.task, completed=step, total=steps)
 
     def close(self) -> None:
         self.bar.stop()
@@ -69,3 +84,22 @@ def show(config: Config) -> Lines:
 
 def warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def extent(config: Config) -> str:
+    """Returns how much a run trains: `3 epochs`, or `20 steps of 141 epochs`."""
+    epochs = plural(config.epochs, "epoch")
+    return epochs if config.steps is None else f"{plural(config.steps, 'step')} of {epochs}"
+
+
+def sent(config: Config, parameters: int, entries: Callable[[float], int]) -> str:
+    """Returns how many entries a node selects: `k = 269 of 269,722 parameters (density 0.001), in its warm-up 1,078`.
+
+    `entries` gives k for a density.
+    """
+    if not config.algo.sparse:
+        return f"{parameters:,} parameters"
+    warm = ", ".join(f"{entries(density):,}" for density in config.density_warmup)
+    return f"k = {entries(config.density):,} of {parameters:,} parameters (density {config.density:g})" + (
+        f", in its warm-up {warm}" if warm else ""
+    )

@@ -1,4 +1,4 @@
-"""Where a result came from: command, code, versions and machine."""
+"""Records where a result came from: command, code, versions and machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from repro.runs import machine
+
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 
 def describe(device: str, data: str) -> dict[str, Any]:
-    """Everything that is known before the first step. No environment variable enters it."""
+    """Returns everything that is known before the first step. No environment variable enters it."""
     return {
         "argv": shlex.join(["repro", *sys.argv[1:]]),
-        "git": git(Path(__file__).parent),
+        "git": git(Path(__file__).parents[1]),
         "versions": {"python": platform.python_version(), **versions()},
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": cpu(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": machine.processor(),
+        "rates": machine.rates(),
         "gpus": gpus(),
         "device": device,
         "data": data,
@@ -32,7 +36,7 @@ def describe(device: str, data: str) -> dict[str, Any]:
 
 
 def git(package: Path) -> dict[str, Any] | None:
-    """Commit and whether files differ from it; None unless the repository holds the package itself."""
+    """Returns the commit and whether files differ from it; None unless the repository holds the package itself."""
 
     def ask(*words: str) -> str:
         return subprocess.run(
@@ -40,25 +44,36 @@ def git(package: Path) -> dict[str, Any] | None:
         ).stdout.strip()
 
     try:
-        if not ask("ls-files", Path(__file__).name):
+        if not ask("ls-files", "cli.py"):
             return None
         return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
     except (OSError, subprocess.SubprocessError):
         return None
 
 
+def version() -> str:
+    """Returns the versions that a report of a defect needs: of this suite with its commit, of Python, and of torch."""
+    try:
+        own = importlib.metadata.version("repro")
+    except importlib.metadata.PackageNotFoundError:
+        own = "of a checkout that is not installed"
+    held = git(Path(__file__).parents[1])
+    commit = f" (commit {held['commit'][:10]}{', changed since' if held['dirty'] else ''})" if held else ""
+    return f"repro {own}{commit}, Python {platform.python_version()}, torch {versions().get('torch', 'not installed')}"
+
+
 def versions() -> dict[str, str]:
-    found = {}
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def cpu() -> str:
-    """The processor's model name."""
+    """Returns the processor's model name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -69,7 +84,7 @@ def cpu() -> str:
 
 
 def gpus() -> list[str]:
-    torch = sys.modules.get("torch")  # a run has it; nothing here is worth importing it
+    torch = sys.modules.get("torch")  # a run has imported it; this is not worth importing it for
     if torch is None or not torch.cuda.is_available():
         return []
     return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

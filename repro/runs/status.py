@@ -1,4 +1,4 @@
-"""How the runs of a results folder stand: from their files, their locks, and SLURM's queue."""
+"""Tells the states of the runs in a results folder, from their files, their locks, and SLURM's queue."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repro import lock
-from repro.config import Config
+from repro import screen
+from repro.cluster.slurm import JOB_PREFIX, LAUNCHES
+from repro.config.schema import Config
+from repro.runs import lock, metrics, run_folder
 
-LAUNCHES = "launches"  # the folder in RESULTS that `repro launch` keeps manifests and logs in
-JOB_PREFIX = "repro-"
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
-OPEN = ("failed", "preempted", "new")  # to be submitted
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `state` is one of STATES; new = submitted or started never."""
+    """One run. `state` is one of STATES; new = never submitted or started."""
 
     name: str  # EXPERIMENT/RUN_ID
     state: str
@@ -34,15 +34,15 @@ class Run:
 
 
 def survey(results: Path, experiment: str | None = None) -> list[Run]:
-    """Every run under `results`, begun or waiting in the queue, of one experiment or of all."""
+    """Returns every run under `results`, begun or waiting in the queue, of one experiment or of all."""
     waiting = queued(results)
-    begun = {path.parent for path in results.glob("*/*/config.yaml")}
+    begun = set(run_folder.run_folders(results))
     folders = sorted(folder for folder in begun | waiting.keys() if experiment in (None, folder.parent.name))
     return [run(folder, waiting.get(folder)) for folder in folders]
 
 
 def states(configs: Iterable[Config], results: Path) -> dict[Path, str]:
-    """The state of each run's folder."""
+    """Returns the state of each run's folder."""
     waiting = queued(results)
     return {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
 
@@ -55,9 +55,9 @@ class Job(NamedTuple):
 
 
 def run(folder: Path, job: Job | None) -> Run:
-    """The run in `folder`, whose task in the queue is `job`, if it has one."""
-    name, said = f"{folder.parent.name}/{folder.name}", _json(folder / "status.json")
-    state, error = said.get("state") or "new", said.get("error")
+    """Returns the run in `folder`, whose task in the queue is `job`, if it has one."""
+    name, status = f"{folder.parent.name}/{folder.name}", run_folder.read_object(folder / "status.json")
+    state, error = _said(folder, status)
     alive = lock.holder(folder) is not None
     if state != "done" and alive:
         state, error = "running", None
@@ -65,13 +65,13 @@ def run(folder: Path, job: Job | None) -> Run:
         state, error = job
     elif state == "running":
         state, error = "failed", "ended without a word: killed, or its machine went down"
-    step, steps = said.get("step", 0), said.get("steps", 0)
-    eta = _eta(folder, said) if state == "running" and alive else None
+    step, steps = (value if isinstance(value := status.get(name), int) else 0 for name in ("step", "steps"))
+    eta = _eta(folder, status) if state == "running" and alive else None
     return Run(name, state, step, steps, _accuracy(folder), eta, error)
 
 
 def queued(results: Path) -> dict[Path, Job]:
-    """Run folder -> its job, for this user's jobs that `repro launch` submitted into `results`."""
+    """Returns run folder -> job, for this user's jobs that `repro launch` submitted into `results`."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T|%r"]
@@ -79,72 +79,80 @@ def queued(results: Path) -> dict[Path, Job]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[Path, Job] = {}
+    jobs: dict[Path, Job] = {}
     for words in (line.split("|") for line in done.stdout.splitlines()):
         name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
         launch, _, shape = name.removeprefix(JOB_PREFIX).rpartition("-")
         manifest = results / LAUNCHES / launch / f"{shape}.jsonl"
         if name.startswith(JOB_PREFIX) and task.isdigit() and manifest.is_file():
-            folder = results / json.loads(manifest.read_text().split("\n")[int(task) - 1])["run"]
+            try:
+                folder = results / json.loads(manifest.read_text().split("\n")[int(task) - 1])["run"]
+            except (OSError, ValueError, IndexError, KeyError, TypeError):
+                continue  # which run the job is cannot be told
             active = state in ("RUNNING", "COMPLETING", "SUSPENDED")
-            if active or folder not in found:
-                found[folder] = Job("running") if active else Job("pending", f"waits: {reason}")
-    return found
+            if active or folder not in jobs:
+                jobs[folder] = Job("running") if active else Job("pending", f"waits: {reason}")
+    return jobs
 
 
 def table(runs: list[Run]) -> str:
-    """One line a run, and how many are in which state."""
-    rows = [("run", "state", "step", "accuracy", "left", "")]
-    rows += [
-        (
-            one.name, one.state, f"{one.step}/{one.steps}" if one.steps else "",
-            "" if one.accuracy is None else f"{100 * one.accuracy:.2f} %",
-            "" if one.eta_s is None else duration(one.eta_s), one.error or "",
-        )
-        for one in runs
-    ]  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Returns a table of the runs of each experiment, why runs failed or wait, and how many runs are in each state."""
     counts = [f"{sum(one.state == state for one in runs)} {state}" for state in STATES]
-    return "\n".join([*lines, ", ".join(count for count in counts if not count.startswith("0 "))])
+    parts = [_of_experiment(name, list(part)) for name, part in groupby(runs, lambda one: one.name.partition("/")[0])]
+    return "\n\n".join([*parts, ", ".join(count for count in counts if not count.startswith("0 "))])
 
 
-def duration(seconds: float) -> str:
-    """59 s, 12 min, 3 h 05 min."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+def _of_experiment(experiment: str, runs: list[Run]) -> str:
+    table = screen.table(screen.filled([
+        {
+            "run": one.name.partition("/")[2],
+            "state": one.state,
+            "step": f"{one.step}/{one.steps}" if one.steps else None,
+            "accuracy (%)": screen.percent(one.accuracy),
+            "left": None if one.eta_s is None else screen.duration(one.eta_s),
+        }
+        for one in runs
+    ]))  # fmt: skip
+    errors = [screen.sentence(f"{one.name.partition('/')[2]}: {one.error}") for one in runs if one.error]
+    return "\n".join([f"experiment {experiment}", table, *errors])
 
 
-def _eta(folder: Path, said: dict[str, Any]) -> float | None:
-    """Seconds to the last step, at the pace since this start (its set-up included)."""
-    provenance = _json(folder / "provenance.json")
+def _said(folder: Path, status: dict[str, Any]) -> tuple[str, str | None]:
+    """Returns the state and the error in status.json; a file that says neither is a failure, as is a cut end."""
+    state, error, file = status.get("state"), status.get("error"), folder / "status.json"
+    if not status and not file.exists():
+        return "new", None
+    if state not in STATES:
+        return "failed", "status.json is damaged"
+    reached = metrics.from_json(status.get("metrics"))
+    if state == "done" and reached is not None and metrics.size(folder) != reached.bytes:
+        return "failed", f"{metrics.NAME} is not what it was when the run ended"
+    return state, " ".join(error.split()) if isinstance(error, str) else None
+
+
+def _eta(folder: Path, status: dict[str, Any]) -> float | None:
+    """Estimates the seconds to the last step, at the pace since this start (its set-up included)."""
+    provenance = run_folder.read_object(folder / "provenance.json")
     try:
-        spent = datetime.fromisoformat(said["updated"]) - datetime.fromisoformat(provenance["start"])
-        made = said["step"] - provenance.get("resumed_at", 0)
-        return spent.total_seconds() / made * (said["steps"] - said["step"]) if made > 0 else None
+        spent = datetime.fromisoformat(status["updated"]) - datetime.fromisoformat(provenance["start"])
+        made = status["step"] - provenance.get("resumed_at", 0)
+        return spent.total_seconds() / made * (status["steps"] - status["step"]) if made > 0 else None
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def _accuracy(folder: Path, tail: int = 200_000) -> float | None:
-    """The newest test accuracy; looks at the end of metrics.jsonl first, since long runs have long files."""
+    """Returns the newest test accuracy; reads the end of metrics.jsonl first, since long runs have long files."""
+    if not (folder / metrics.NAME).is_file():
+        return None
     try:
-        with open(folder / "metrics.jsonl", "rb") as file:
+        with open(folder / metrics.NAME, "rb") as file:
             size = file.seek(0, 2)
             for start in (max(0, size - tail), 0):
                 file.seek(start)
                 for text in reversed(file.read().split(b"\n")):
                     if text.startswith(b'{"kind": "eval"') and text.endswith(b"}"):
-                        return json.loads(text)["test_accuracy"]
-    except (OSError, ValueError, KeyError):
+                        return float(json.loads(text)["test_accuracy"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
         pass
     return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        return json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}

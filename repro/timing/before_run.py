@@ -1,4 +1,4 @@
-"""Seconds of one iteration before a run: timed on one rank alone, its messages modelled, or rehearsed in the lab."""
+"""Measures one iteration before a run: timed on one rank alone, its messages modelled, or rehearsed in the lab."""
 
 from __future__ import annotations
 
@@ -10,144 +10,144 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from repro import buckets, network, rehearsal, standin
-from repro.calibrate import Calibration, calibrate
-from repro.config import Config, named_network
-from repro.network import Link, Round
-from repro.trainer import Worker
+from repro import algorithms
+from repro.comm import bucket_spans, replay
+from repro.comm.common_start import from_common_start
+from repro.comm.traffic import Link, Round
+from repro.config.compose import named_network
+from repro.config.schema import Config
+from repro.iteration_time import IterationTime, measured_source
+from repro.runs.run_folder import time_line
+from repro.timing import sleeping_model, stated_iteration, wire_replay
+from repro.timing.one_rank import Calibration, calibrate
+from repro.train import aggregator, buckets
+from repro.train.step import Worker
 
 if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
     from repro.data import Dataset
-    from repro.ranks import Rank
 
 REHEARSALS = 6  # the first only warms up
-Schedule = list[list[Round]]
+Rounds = list[list[Round]]  # one list per rank
 
 
 def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, Any]]:
-    """Collective. The `iteration_time` lines: modelled, and in the lab measured too; nothing on other ranks than 0.
+    """Returns the `iteration_time` lines on rank 0, and [] on other ranks. Collective.
 
-    The chosen network's first, then those of `also_on`.
-    """
-    probe = Worker(config, rank, data, alone=True)  # a copy: the run's own state stays untouched
-    probe.algorithm.density = config.density
-    batches = list(islice(probe.batches(0), config.accumulate))
-    layers = list(probe.replica.model.parameters())
+    Modelled lines come first, for the chosen network and then for those of `also_on`; in the lab a measured one
+    follows. A run whose compute is stated (`node`) has no data, and trains nothing."""
+    if config.node is not None:
+        return stated_iteration.lines(config, rank)
+    worker = Worker(config, rank, data, alone=True)  # a copy: the run's own state stays untouched
+    worker.algorithm.density = config.density
+    batches = list(islice(worker.batches(0), config.accumulate))
+    layers = list(worker.replica.model.parameters())
 
     def compute() -> None:
-        probe.backward(batches)
-        probe.replica.apply(probe.replica.gradient, lr=0.0)
+        worker.backward(batches)
+        worker.replica.apply(worker.replica.gradient, lr=0.0)
 
-    probe.backward(batches[:1])  # on all ranks at once; what it costs is timed afterwards, on one rank
-    gradient = probe.replica.gradient
-    found = calibrate(gradient, compute, layers, probe.algorithm, rank.collective.transport, rank.control)
+    worker.backward(batches[:1])  # on all ranks at once; what it costs is timed afterwards, on one rank
+    gradient = worker.replica.gradient
+    calibration = calibrate(gradient, compute, layers, worker.algorithm, rank.collective.transport, rank.control)
     lines = []
-    if found is not None:
-        found = stated(config, found)
+    if calibration is not None:
+        calibration = stated(config, calibration)
         for wire in (config.network, *map(named_network, config.also_on)):
             there = dataclasses.replace(config, network=wire)
-            lines.append(line(there, "modelled", *modelled(there, rank, probe, found)))
+            lines.append(time_line(there, "modelled", modelled(there, rank, worker, calibration)))
     if config.cluster.name == "lab":
-        seconds = rehearse(config, rank, probe, rank.control.gather_objects(found)[0])
-        lines.append(line(config, "measured", *seconds))
-    return lines if rank.rank == 0 else []
+        rehearsed = rehearse(config, rank, worker, rank.control.gather_objects(calibration)[0])
+        held = config.cluster.held and not algorithms.of(config.algo).wraps
+        source = measured_source(rank.dilation, held)
+        lines.append(time_line(config, source, rehearsed, rank.dilation))
+    return lines if rank.number == 0 else []
 
 
-def line(
-    config: Config, source: str, compute_s: float, compress_s: float, communicate_s: float, hidden_s: float
-) -> dict[str, Any]:
-    """An iteration takes the sum of the first three, less `hidden_s`: what went on beside the rest of it."""
-    return {
-        "kind": "iteration_time", "source": source, "network": config.network.name, "nodes": config.nodes,
-        "compute_s": compute_s, "compress_s": compress_s, "communicate_s": communicate_s, "hidden_s": hidden_s,
-    }  # fmt: skip
-
-
-def stated(config: Config, found: Calibration) -> Calibration:
-    """What was timed, stretched to the compute seconds that the configuration states, if it states any."""
+def stated(config: Config, calibration: Calibration) -> Calibration:
+    """Scales the calibration to the compute seconds that the configuration states, if it states any."""
     if config.compute_s is None:
-        return found
-    stretch = config.compute_s / found.compute_s
-    ready = [moment * stretch for moment in found.ready]
-    return dataclasses.replace(found, compute_s=config.compute_s, ready=ready)
+        return calibration
+    stretch = config.compute_s / calibration.compute_s
+    ready = [moment * stretch for moment in calibration.ready]
+    return dataclasses.replace(calibration, compute_s=config.compute_s, ready=ready)
 
 
-def overlaps(config: Config, probe: Worker) -> bool:
-    """Whether buckets are sent beside backward; DDP's are in `Buckets` here too."""
-    return isinstance(probe.algorithm, buckets.Buckets) and (config.overlap == "on" or config.bucket_mb is None)
+def overlaps(config: Config, worker: Worker) -> bool:
+    """Returns whether buckets are sent during backward; DDP is a `Buckets` too, and always sends so."""
+    return isinstance(worker.algorithm, buckets.Buckets) and (config.overlap == "on" or config.bucket_mb is None)
 
 
-def modelled(config: Config, rank: Rank, probe: Worker, found: Calibration) -> tuple[float, float, float, float]:
-    """compute, compress, communicate and hidden seconds. What stays inside a machine costs nothing."""
+def modelled(config: Config, rank: Rank, worker: Worker, calibration: Calibration) -> IterationTime:
+    """Returns the iteration time on the configured network. Messages inside a machine cost nothing."""
     wire = config.network
     pairs = itertools.permutations(range(rank.size), 2) if config.hierarchical else ()
     inside: dict[int | tuple[int, int], Link]
     inside = {(i, j): Link(0.0, 0.0) for i, j in pairs if rank.machines[i] == rank.machines[j]}
 
-    def seconds(schedule: Schedule) -> float:
-        return network.seconds(schedule, wire.alpha_s, wire.beta_s_per_byte, inside)
+    def seconds(all_rounds: Rounds) -> float:
+        return replay.seconds(all_rounds, wire.alpha_s, wire.beta_s_per_byte, inside)
 
-    if overlaps(config, probe):
-        each = [seconds(part) for part in bucketed(found)]
-        hidden = buckets.hidden_s(ready(probe, found), compress(probe, found), each)
-        return found.compute_s, found.compress_s, sum(each), hidden
-    communicate = seconds(found.schedule) / found.period
-    covered = found.delay * (found.compute_s + found.compress_s) / found.period
-    return found.compute_s, found.compress_s, communicate, min(communicate, covered)
+    if overlaps(config, worker):
+        each = [seconds(part) for part in bucketed(calibration)]
+        hidden = bucket_spans.hidden_s(ready(worker, calibration), compress(worker, calibration), each)
+        return calibration.iteration(sum(each), hidden)
+    return calibration.iteration(seconds(calibration.rounds) / calibration.period)
 
 
-def bucketed(found: Calibration) -> list[Schedule]:
-    """The schedule of each bucket."""
+def bucketed(calibration: Calibration) -> list[Rounds]:
+    """Splits the calibrated rounds by bucket; each part has one list per rank."""
     parts = []
-    for number in range(len(found.cuts[0])):
-        ends = [(cuts[number - 1] if number else 0, cuts[number]) for cuts in found.cuts]
-        parts.append([own[start:stop] for own, (start, stop) in zip(found.schedule, ends, strict=True)])
+    for number in range(len(calibration.cuts[0])):
+        ends = [(cuts[number - 1] if number else 0, cuts[number]) for cuts in calibration.cuts]
+        parts.append([own[start:stop] for own, (start, stop) in zip(calibration.rounds, ends, strict=True)])
     return parts
 
 
-def ready(probe: Worker, found: Calibration) -> list[float]:
-    """When each bucket's last layer has its gradient."""
-    shapes = [layer.shape for layer in probe.replica.model.parameters()]
-    return buckets.ready(getattr(probe.algorithm, "spans", []), shapes, found.ready)
+def ready(worker: Worker, calibration: Calibration) -> list[float]:
+    """Returns when the last layer of each bucket has its gradient, in seconds from the start of a step."""
+    shapes = [layer.shape for layer in worker.replica.model.parameters()]
+    return bucket_spans.when_full(worker.spans, shapes, calibration.ready)
 
 
-def compress(probe: Worker, found: Calibration) -> list[float]:
-    """Each bucket's share of the compress seconds, by its size."""
-    return buckets.shares(getattr(probe.algorithm, "spans", []), found.compress_s)
+def compress(worker: Worker, calibration: Calibration) -> list[float]:
+    """Divides the compress seconds among the buckets by their size."""
+    return bucket_spans.split_seconds(worker.spans, calibration.compress_s)
 
 
-def rehearse(config: Config, rank: Rank, probe: Worker, found: Calibration) -> tuple[float, float, float, float]:
-    """The step's own messages once more, from a common start to the last rank, on the lab's real links.
+def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibration) -> IterationTime:
+    """Sends the step's own messages again on the lab's real links, timed from a common start until the last rank ends.
 
-    Where buckets overlap, a rank sleeps while it would compute; DDP is itself, over layers whose backward sleeps.
+    Where buckets overlap, a rank sleeps instead of computing; DDP itself runs, over layers whose backward sleeps.
+    Where time is dilated, sleep lasts D times as long, and what was measured is divided by D.
     """
-    wire = rank.collective.transport
+    wire, dilation = rank.collective.transport, rank.dilation
 
     def time_it(action: Callable[[], object]) -> float:
-        return statistics.median(rehearsal.time_together(action, rank.control, REHEARSALS)[1:])
+        return statistics.median(from_common_start(action, rank.control, REHEARSALS)[1:]) / dilation
 
-    communicate = time_it(rehearsal.play(found.schedule[rank.rank], wire)) / found.period
-    if not overlaps(config, probe):
-        covered = found.delay * (found.compute_s + found.compress_s) / found.period
-        return found.compute_s, found.compress_s, communicate, min(communicate, covered)
-    shapes = [layer.shape for layer in probe.replica.model.parameters()]
-    worker = buckets.load(config, shapes, rank.device, rank.machines, rank.rank)
-    if hasattr(worker, "wrap"):
-        model = standin.StandIn(shapes, found.ready)
-        wrapped = worker.wrap(model, rank.collective)
-        taken = time_it(lambda: wrapped().backward())
-        end = max(found.ready)
+    communicate = time_it(wire_replay.play(calibration.rounds[rank.number], wire)) / calibration.period
+    if not overlaps(config, worker):
+        return calibration.iteration(communicate)
+    shapes = [layer.shape for layer in worker.replica.model.parameters()]
+    algorithm = aggregator.load(config, shapes, rank)
+    if algorithm.wraps:
+        moments = [dilation * moment for moment in calibration.ready]
+        model = sleeping_model.StandIn(shapes, moments, rank.sleep_until)
+        wrapped = algorithm.wrap(model, rank.collective)
+        seconds = time_it(lambda: wrapped().backward())
+        end = max(calibration.ready)
     else:
-        plays = [rehearsal.play(part[rank.rank], wire) for part in bucketed(found)]
-        work = compress(probe, found)
-        starts = [moment + sum(work[: i + 1]) for i, moment in enumerate(ready(probe, found))]
-        taken, end = time_it(lambda: play_at(starts, plays)), starts[-1]
-    return found.compute_s, found.compress_s, communicate, max(0.0, communicate - (taken - end))
+        plays = [wire_replay.play(part[rank.number], wire) for part in bucketed(calibration)]
+        work = compress(worker, calibration)
+        starts = [moment + sum(work[: i + 1]) for i, moment in enumerate(ready(worker, calibration))]
+        seconds, end = time_it(lambda: play_at([dilation * s for s in starts], plays, rank.sleep_until)), starts[-1]
+    return calibration.iteration(communicate, max(0.0, communicate - (seconds - end)))
 
 
-def play_at(starts: Sequence[float], plays: Sequence[Callable[[], None]]) -> None:
-    """Play each bucket's messages when it is ready, so many seconds from now, or when the wire is free after that."""
+def play_at(starts: Sequence[float], plays: Sequence[Callable[[], None]], sleep_until: Callable[[float], None]) -> None:
+    """Plays each bucket's messages `starts` seconds from now, or when the messages before it are done, if later."""
     began = time.monotonic()
     for start, play in zip(starts, plays, strict=True):
-        time.sleep(max(0.0, began + start - time.monotonic()))
+        sleep_until(began + start)
         play()

@@ -1,10 +1,10 @@
-"""How long selection and merging take, beside torch.topk, numpy's argpartition and the machine's own copy."""
+"""Times selection and merging, beside torch.topk, numpy's argpartition and the machine's own copy."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
+import pickle
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,20 +16,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro import models, training
-from repro.config import Config, ConfigError
-from repro.feedback import ErrorFeedback
-from repro.replica import Replica
-from repro.schedule import entries
-from repro.selectors import SELECTORS
-from repro.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
-from repro.sweep import table
-from repro.tables import Row, readable
+from repro import models, screen
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.selectors import SELECTORS
+from repro.compression.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
+from repro.config.schema import Config, ConfigError
+from repro.density import entries
+from repro.json_text import json_text
+from repro.tables import Row
+from repro.train import loop
+from repro.train.replica import Replica
+from repro.whole_files import write_whole
 
-BUDGET_S = 2.0  # of one method in one case; three repeats at least
+BUDGET_S = 2.0  # seconds of one method in one case, but at least three repeats
 MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
 RANKS = 8  # whose vectors Top-k sums
-Method = tuple[Callable[[], object], Callable[[], object]]  # made ready, then timed
+Method = tuple[Callable[[], object], Callable[[], object]]  # the first prepares, the second is timed
 
 
 # What is measured.
@@ -40,7 +42,7 @@ def nothing() -> None:
 
 
 def methods(x: Tensor, residual: Tensor, gradient: Tensor, k: int) -> dict[str, Method]:
-    """x [m] to select from; residual + gradient [m] to accumulate and select."""
+    """Returns what is timed: selecting from x [m], and accumulating residual + gradient [m] and selecting from it."""
     array, magnitude = x.numpy(), np.empty(x.numel(), np.float32)
     memory, into, total = residual.clone(), torch.empty_like(x), residual.numpy().copy()
 
@@ -61,19 +63,19 @@ def methods(x: Tensor, residual: Tensor, gradient: Tensor, k: int) -> dict[str, 
 
 
 def time_in_turns(chosen: dict[str, Method], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each method. They take turns, so that a slow moment of the machine meets all of them."""
+    """Returns the seconds of each method. They take turns, so that a slow moment of the machine meets all of them."""
     for ready, act in chosen.values():
         ready()
         act()
-    taken: dict[str, list[float]] = {name: [] for name in chosen}
+    seconds: dict[str, list[float]] = {name: [] for name in chosen}
     for _ in range(repeats):
         for name, (ready, act) in chosen.items():
-            if len(taken[name]) < 3 or sum(taken[name]) < BUDGET_S:
+            if len(seconds[name]) < 3 or sum(seconds[name]) < BUDGET_S:
                 ready()
                 began = time.perf_counter()
                 act()
-                taken[name].append(time.perf_counter() - began)
-    return taken
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
 
 
 def measure(
@@ -84,7 +86,7 @@ def measure(
     repeats: int,
     out: Path,
 ) -> list[Row]:
-    """Writes out/selection.jsonl, a line a method and case, and a figure. Raises ConfigError."""
+    """Writes out/selection.jsonl, one line per method and case, and a figure. Raises ConfigError."""
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     with (out / "selection.jsonl").open("w") as file:
@@ -93,21 +95,23 @@ def measure(
             for density, count in itertools.product(densities, threads):
                 torch.set_num_threads(count)
                 k = entries(density, x.numel())
-                taken = time_in_turns(methods(x, residual, gradient, k), repeats)
+                seconds = time_in_turns(methods(x, residual, gradient, k), repeats)
                 case = {"vector": name, "parameters": x.numel(), "density": density, "k": k, "threads": count}
-                own = [case | row for row in compared(taken, found(x, k))]
-                file.writelines(json.dumps(row) + "\n" for row in own)
+                new_rows = [case | row for row in compared(seconds, found(x, k))]
+                file.writelines(json_text(row) + "\n" for row in new_rows)
                 file.flush()
-                show(own)
-                rows += own
+                threads_said = screen.plural(count, "thread")
+                print(f"\n{name}, {x.numel():,} parameters, density {density:g}, k = {k:,}, {threads_said}")
+                screen.show(cells(new_rows))
+                rows += new_rows
     draw(rows, out)
     return rows
 
 
-def compared(taken: dict[str, list[float]], selected: dict[str, Row]) -> Iterator[Row]:
-    """Medians, and their ratios to the peers' in the same run."""
-    median = {name: statistics.median(times) for name, times in taken.items()}
-    for name, times in taken.items():
+def compared(seconds: dict[str, list[float]], selected: dict[str, Row]) -> Iterator[Row]:
+    """Yields each method's median, and its ratios to the other methods' in the same run."""
+    median = {name: statistics.median(times) for name, times in seconds.items()}
+    for name, times in seconds.items():
         yield {
             "method": name, "seconds": median[name], "least_s": min(times), "repeats": len(times),
             "over_copy": median[name] / median["copy"], "over_add": median[name] / median["add"],
@@ -116,7 +120,7 @@ def compared(taken: dict[str, list[float]], selected: dict[str, Row]) -> Iterato
 
 
 def found(x: Tensor, k: int) -> dict[str, Row]:
-    """How many entries each selector returns, and the part of the true top k among them."""
+    """Returns how many entries each selector returns, and the share of the true top k among them."""
     truth = select(x, k).index
     picks = {name: pick(x, k).index for name, pick in SELECTORS.items()}
     return {
@@ -126,10 +130,10 @@ def found(x: Tensor, k: int) -> dict[str, Row]:
 
 
 def measure_merges(repeats: int, out: Path) -> list[Row]:
-    """Writes out/merge.jsonl: two vectors of k entries merged, RANKS of them summed, one scattered.
+    """Writes out/merge.jsonl: seconds to merge two vectors of k entries, to sum RANKS of them, and to scatter one.
 
-    The two have no entry in common: the longest walk. Each action is repeated by itself, as what a rank merges is
-    in its cache: it has just been received.
+    The two have no entry in common, which makes the longest walk. Each action is repeated by itself, because a rank has
+    just received what it merges, and so has it in its cache.
     """
     torch.set_num_threads(1)
     generator, rows = torch.Generator().manual_seed(0), []
@@ -150,8 +154,8 @@ def measure_merges(repeats: int, out: Path) -> list[Row]:
                 "seconds": statistics.median(times), "least_s": min(times), "repeats": len(times),
             })  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
-    (out / "merge.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    show(rows)
+    write_whole(out / "merge.jsonl", "".join(json_text(row) + "\n" for row in rows))
+    screen.show(cells(rows))
     return rows
 
 
@@ -165,18 +169,21 @@ def normal(sizes: Sequence[int]) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 
 def read(paths: Sequence[Path]) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Files that `record` wrote."""
+    """Yields name, residual and gradient of each file that `record` wrote. Raises ConfigError."""
     for path in paths:
         try:
             saved = torch.load(path, weights_only=True)
             yield saved["name"], saved["residual"], saved["gradient"]
-        except (OSError, KeyError, RuntimeError) as error:
-            raise ConfigError(f"--recorded {path}: {error}; `repro bench gradient` writes one") from error
+        except OSError as error:
+            raise ConfigError(f"--recorded {path}: {error.strerror}; `repro bench gradient` writes one") from None
+        except (KeyError, TypeError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError):
+            # not torch's own words: they advise to load with weights_only=False, which runs what is in the file
+            raise ConfigError(f"--recorded {path} is no file of `repro bench gradient`, which writes one") from None
 
 
 def record(config: Config, steps: int, out: Path) -> str:
-    """Train one node for so many steps with error feedback; saves the last gradient and its residual."""
-    data = training.load_data(config)
+    """Trains one node for `steps` steps with error feedback; saves the last gradient and residual; returns a name."""
+    data = loop.load_data(config)
     spec, dropout = config.model, torch.Generator()
     model = models.load(spec.name, data.classes, data.image_size, config.seed, dropout, **spec.options)
     replica = Replica(model, config.momentum, config.weight_decay)
@@ -201,12 +208,29 @@ def record(config: Config, steps: int, out: Path) -> str:
 # How it is shown.
 
 
-def show(rows: list[Row]) -> None:
-    table([readable(row) for row in rows])
+TIMES = {"median (ms)": "seconds", "least (ms)": "least_s"}  # columns, and the keys of their rows
+RATIOS = {"over copy": "over_copy", "over add": "over_add", "topk over": "topk_over"}
+
+
+def cells(rows: Sequence[Row]) -> list[Row]:
+    """Returns the cells of the table of methods; k where the rows differ in it."""
+    many = len({row["k"] for row in rows}) > 1
+    return screen.filled([
+        {
+            "method": row["method"],
+            "k": row["k"] if many else None,
+            **{name: screen.ms(row[key]) for name, key in TIMES.items()},
+            **{name: row.get(key) for name, key in RATIOS.items()},
+            "selected": row.get("selected"),
+            "recall (%)": screen.percent(row.get("recall")),
+            "repeats": row["repeats"],
+        }
+        for row in rows
+    ])  # fmt: skip
 
 
 def draw(rows: list[Row], out: Path) -> None:
-    """Seconds against m on one thread, a panel for each density; recorded vectors as separate marks."""
+    """Draws seconds against m on the fewest threads, a panel for each density; recorded vectors are open marks."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

@@ -1,15 +1,12 @@
-"""An algorithm's message schedule without a network, and the same messages once more on a real wire.
+"""Records the rounds of all ranks without a wire: an algorithm's own code runs, and receives zeros.
 
-`schedule` runs the algorithm's own code, as a rule one rank after the other, and answers it with zeros: no
-threads, no copies, so thousands of ranks take seconds. `play` sends messages of recorded sizes without the
-algorithm between.
+Usually one rank runs after the other, without threads or copies, so that thousands of ranks take seconds.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,23 +14,26 @@ from torch import Tensor
 
 from repro import algorithms
 from repro.algorithms import Algorithm
-from repro.calibrate import clock
-from repro.collective import Collective, Transport
-from repro.network import Round, Traffic, ring
-from repro.schema import Algo, ConfigError
-from repro.transport import MemoryTransport, Wires
+from repro.clock import clock
+from repro.comm.collective import Collective
+from repro.comm.cost_formulas import message_bytes
+from repro.comm.traffic import Round, Traffic, ring
+from repro.comm.transport import MemoryTransport, Wires
+from repro.config.schema import Algo, ConfigError
 
-TINY = 1 << 16  # parameters of the stand-in gradient: more than any message of its one entry has bytes
-MOST_THREADS = 256  # ranks that can be run at once, where messages depend on values
-SURPLUS = 8  # stand-in parameters per selected entry there
-PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets are full
+TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
+MOST_THREADS = 256  # ranks that can run at once, where messages depend on values
+SURPLUS = 8  # stand-in parameters per selected entry, where messages depend on values
 
 
 class Echo:
-    """A transport for one rank without peers: whatever it asks for comes as zeros; `seconds` is what those took."""
+    """Stands in for the peers of one rank: it receives zeros, and `seconds` is how long writing them took.
 
-    def __init__(self, rank: int, size: int):
-        self.rank, self.size, self.seconds = rank, size, 0.0
+    Every message of the size of `message` is that instead.
+    """
+
+    def __init__(self, rank: int, size: int, message: Tensor | None = None):
+        self.rank, self.size, self.message, self.seconds = rank, size, message, 0.0
         self.reduced: list[tuple[int, int]] = []  # elements and bytes per element of each all_reduce
 
     def send(self, x: Tensor, peer: int) -> None:
@@ -41,7 +41,10 @@ class Echo:
 
     def recv(self, into: Tensor, peer: int) -> None:
         start = clock()
-        into.zero_()
+        if self.message is not None and into.shape[-1:] == self.message.shape:
+            into.copy_(self.message)
+        else:
+            into.zero_()
         self.seconds += clock() - start
 
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
@@ -57,7 +60,7 @@ class Echo:
         pass
 
 
-def schedule(
+def all_rounds(
     algo: Algo,
     size: int,
     parameters: int,
@@ -65,21 +68,22 @@ def schedule(
     ranks: Iterable[int] | None = None,
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Round]]:
-    """The rounds of every rank (or of `ranks`) in one period of steps that select `k` of `parameters` entries.
+    """Returns the rounds of every rank (or of `ranks`) in one period of steps that select `k` of `parameters` entries.
 
-    A period is one step, except for algorithms that do not communicate in every one: `algorithms.period`.
-    A sparse algorithm's are done on TINY parameters with one selected entry, and every message is then sized for
-    the real ones: q * TINY + r bytes are q bytes a parameter and r bytes a selected entry. Those of any other are
-    done on tensors that have the model's size and no content. Where messages depend on values, all ranks do a step
-    and then the period together on random ones. Raises ConfigError.
+    A period is one step, except for algorithms that do not communicate in every step: `algorithms.period`. A sparse
+    algorithm runs on TINY parameters with one selected entry, and every message is then scaled to the real sizes:
+    q * TINY + r bytes are q bytes a parameter and r bytes a selected entry; where r holds whole messages of pairs, each
+    has the bytes of k pairs in its wire format. Other algorithms run on tensors that have the model's size and no
+    content. Where messages depend on values, all ranks run at once on random values, first
+    a step and then the period. Raises ConfigError.
     """
-    if algorithms.messages_depend_on_values(algorithms.load(algo, 1)):
-        rounds = _together(algo, size, parameters, k)
+    if algorithms.of(algo).messages_depend_on_values:
+        rounds = _run_all(algo, size, parameters, k)
         return [rounds[rank] for rank in ranks or range(size)]
     if not algo.sparse:
         return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks or range(size)]
     if size * 8 > TINY:
-        raise ConfigError(f"nodes={size}: schedules are recorded for at most {TINY // 8} nodes.")
+        raise ConfigError(f"nodes={size}: rounds are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
     return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks or range(size)]
 
@@ -87,41 +91,39 @@ def schedule(
 def steady(
     algo: Algo, parameters: int, device: str = "cpu", shapes: Sequence[Sequence[int]] | None = None
 ) -> Algorithm:
-    """The algorithm as it is in most steps of a run: one that has a warm-up is beyond it."""
+    """Returns the algorithm as it is in most steps of a run: its warm-up, if it has one, is over."""
     algorithm = algorithms.load(algo, parameters, device, shapes)
-    algorithms.skip_warmup(algorithm)
+    algorithm.skip_warmup()
     return algorithm
 
 
 def _of_size(algo: Algo, rank: int, size: int, parameters: int, shapes: Sequence[Sequence[int]] | None) -> list[Round]:
     collective = Collective(Echo(rank, size))
     algorithm = steady(algo, parameters, "meta", shapes)
-    for _ in range(algorithms.period(algorithm)):
+    for _ in range(algorithm.period):
         algorithms.one_step(algorithm, torch.empty(parameters, device="meta"), collective)
     return collective.traffic.rounds
 
 
-def _together(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
+def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
     if size > MOST_THREADS:
         raise ConfigError(
             f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; "
             f"at most {MOST_THREADS}."
         )
-    parameters = min(parameters, SURPLUS * k)
-    wires, found, errors = Wires(size), [list[Round]()] * size, list[BaseException]()
+    wires, rounds, errors = Wires(size), [list[Round]()] * size, list[BaseException]()
 
     def run(rank: int) -> None:
         try:
             generator, collective = torch.Generator().manual_seed(rank), Collective(MemoryTransport(rank, wires))
-            algorithm = steady(algo, parameters)
-            algorithm.density = (k + 0.5) / parameters
-            for step in range(1 + algorithms.period(algorithm)):
+            algorithm = few_parameters(algo, parameters, k)
+            for step in range(1 + algorithm.period):
                 if step == 1:
                     collective.traffic = Traffic()
-                    # no larger than at the first step, for which thresholds were set, as in a run they are now and then
+                    # values no larger than at the first step, which set the thresholds; a run sets them again at times
                     algorithm.load_state_dict(emptied(algorithm.state_dict()))
-                algorithms.one_step(algorithm, torch.randn(parameters, generator=generator), collective)
-            found[rank] = collective.traffic.rounds
+                algorithms.one_step(algorithm, torch.randn(stand_in(parameters, k), generator=generator), collective)
+            rounds[rank] = collective.traffic.rounds
         except BaseException as error:
             errors.append(error)
             wires.closed.set()
@@ -133,23 +135,40 @@ def _together(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round
         thread.join()
     if errors:
         raise errors[0]
-    return found
+    return rounds
 
 
 def emptied(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "residual": torch.zeros_like(state["residual"])}
 
 
+def stand_in(parameters: int, k: int, surplus: int = SURPLUS) -> int:
+    return min(parameters, surplus * k)
+
+
+def few_parameters(algo: Algo, parameters: int, k: int, surplus: int = SURPLUS) -> Algorithm:
+    """Returns the algorithm for a shorter vector of which it selects k; its messages have room for all parameters."""
+    fewer = stand_in(parameters, k, surplus)
+    algorithm = steady(algo, fewer)
+    algorithm.density = (k + 0.5) / fewer
+    if algorithm.wire is not None:
+        algorithm.wire.parameters = parameters
+    return algorithm
+
+
 def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int, k: int) -> list[Round]:
     def real(amount: int) -> int:
         whole, rest = divmod(amount, TINY)
-        return whole * parameters + rest * k
+        messages, others = divmod(rest, of_one) if of_one else (0, rest)
+        return whole * parameters + messages * of_k + others * k
 
     transport = Echo(rank, size)
     collective = Collective(transport)
     algorithm = steady(algo, TINY)
     algorithm.density = 1 / TINY
-    for _ in range(algorithms.period(algorithm)):
+    of_one = message_bytes(algo.wire, 1, TINY) if algorithm.wire is not None else 0
+    of_k = message_bytes(algo.wire, k, parameters)
+    for _ in range(algorithm.period):
         algorithms.one_step(algorithm, gradient.clone(), collective)
     reduced = iter(transport.reduced)
     rounds = []
@@ -160,39 +179,3 @@ def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int,
         else:
             rounds.append(Round(done.to, real(done.sent), done.source, real(done.received)))
     return rounds
-
-
-def play(rounds: Sequence[Round], transport: Transport) -> Callable[[], None]:
-    """What sends the messages of `rounds` again over `transport`; all ranks call it at once."""
-    size = transport.size
-    single = [done for done in rounds if done.repeat == 1]
-    outgoing = torch.zeros(max((done.sent for done in single), default=0), dtype=torch.uint8)
-    incoming = torch.zeros(max((done.received for done in single), default=0), dtype=torch.uint8)
-    summed = torch.zeros(max((done.sent * size // 4 for done in rounds if done.repeat > 1), default=0))
-
-    def once() -> None:
-        for done in rounds:
-            if done.repeat > 1:
-                transport.all_reduce(summed[: done.sent * size // 4])
-            elif done.to is None and done.source is not None:
-                transport.recv(incoming[: done.received], done.source)
-            elif done.source is None and done.to is not None:
-                transport.send(outgoing[: done.sent], done.to)
-            elif done.to is not None and done.source is not None:
-                transport.exchange(outgoing[: done.sent], done.to, incoming[: done.received], done.source)
-
-    return once
-
-
-def time_together(action: Callable[[], object], control: Collective, repeats: int) -> list[float]:
-    """Seconds of `action` from a common start to the last rank, `repeats` times; every rank gets them all.
-
-    Collective. The ranks must share one clock: they are processes of one machine.
-    """
-    taken = []
-    for _ in range(repeats):
-        start = max(control.gather_objects(time.monotonic())) + PAUSE_S
-        time.sleep(max(0.0, start - time.monotonic()))
-        action()
-        taken.append(time.monotonic() - start)
-    return [max(ranks) for ranks in zip(*control.gather_objects(taken), strict=True)]

@@ -1,4 +1,8 @@
-"""Which algorithm has the shortest iteration, over bandwidth and latency: nothing is trained."""
+"""Predicts which algorithm has the shortest iteration, over bandwidth and latency; nothing is trained.
+
+The shortest iteration is worth nothing to an algorithm that does not learn. So one is on a map only where it applies
+the mean gradient, or where the summary of experiment=families shows that it learns.
+"""
 
 from __future__ import annotations
 
@@ -6,91 +10,153 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from repro import profiles, provenance
-from repro.choices import group_options
-from repro.config import Config, ConfigError, named_network
-from repro.predict import RELAXES, Iteration, iteration, label, relaxes
-from repro.results import MACHINE, rounded
+from repro import screen
+from repro.config.compose import named_network
+from repro.config.groups import group_options
+from repro.config.schema import Config, ConfigError
+from repro.json_text import json_text
+from repro.report import summaries
+from repro.report.summaries import MACHINE, rounded
+from repro.runs import provenance
+from repro.timing import node_profile
+from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
+from repro.waiting import counting
+from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/tradeoff.json")
 COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: those of the figure
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
+LEARNT = 2.0  # ours: times the accuracy of a guess, above which a run of experiment=families has learnt
 
 
 def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
-    """Predict every config's iteration on its grid of networks and write OUT; what is there already stays.
+    """Predicts every config's iteration on its grid of networks and writes OUT; results that it already has stay.
 
-    A sparse algorithm in buckets selects something else, so it is no contender. Raises ConfigError.
+    A sparse algorithm in buckets makes another selection, so it does not compete. Raises ConfigError.
     """
+    if not sweep[0].tradeoff.bits_per_s:
+        raise ConfigError(f"experiment={sweep[0].experiment} has no grid of networks; type experiment=tradeoff")
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
-        raise ConfigError("experiment=tradeoff compares with dense; type algo=dense,... too")
+        raise ConfigError("a map compares with dense; type algo=dense,... too")
     torch.set_num_threads(configs[0].threads or torch.get_num_threads())
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
-    for model, nodes in dict.fromkeys((config.model.name, config.nodes) for config in configs):
-        if any((row["model"], row["nodes"]) == (model, nodes) for row in summary["rows"]):
-            continue
+    shown = [name for name, on_map in zip(summary["contenders"], summary["on_map"], strict=True) if on_map]
+    if left_out := [name for name in summary["contenders"] if name not in shown]:
+        say(screen.sentence(
+            f"Left out of the maps, as no run of experiment=families shows that they learn: {', '.join(left_out)}. "
+            "Train them: repro run experiment=families algo=NAME, then repro results collect --add"
+        ))  # fmt: skip
+    pairs = list(dict.fromkeys((config.model.name, config.nodes) for config in configs))
+    known = [(row["model"], row["nodes"]) for row in summary["rows"]]
+    left = [pair for pair in pairs if pair not in known]
+    say(f"{screen.plural(len(pairs), 'pair')} of model and nodes, {len(left)} of them to predict")
+    todo = sum((config.model.name, config.nodes) in left for config in configs)
+    with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
+        _predict(configs, left, summary, wires, shown, say, advance)
+    say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}\nDraw them: repro plot figures --only tradeoff")
+
+
+def _predict(
+    configs: Sequence[Config],
+    pairs: Sequence[tuple[str, int]],
+    summary: dict[str, Any],
+    wires: Sequence[tuple[float, float]],
+    shown: Sequence[str],
+    say: Callable[[str], None],
+    advance: Callable[[], None] | None,
+) -> None:
+    """Adds the rows and the maps of these pairs of model and nodes to the summary, and saves it after each."""
+    for model, nodes in pairs:
         own = [config for config in configs if config.model.name == model]
         profile = profiled(summary, own)
-        found = predicted([config for config in own if config.nodes == nodes], profile)
+        found = predicted([config for config in own if config.nodes == nodes], profile, advance)
         seconds = {name: [one.seconds(*wire) for wire in wires] for name, one in found.items()}
         summary["rows"].append({"model": model, "nodes": nodes, "seconds": seconds})
         given_up = dict(zip(summary["contenders"], summary["relaxes"], strict=True))
         exact = [name for name in found if given_up[name] == "exact"]
         for most in MAPS:
-            among = {n: one for n, one in found.items() if RELAXES.index(given_up[n]) <= RELAXES.index(most)}
+            allowed = [name for name in shown if RELAXES.index(given_up[name]) <= RELAXES.index(most)]
+            among = {name: one for name, one in found.items() if name in allowed}
             cells = fastest(among, exact, summary["bits_per_s"], summary["alpha_s"], summary["contenders"])
             summary["maps"].append({"model": model, "nodes": nodes, "relax": most, **cells})
         save(summary, OUT)
-        say(f"{model}, {nodes} nodes: {len(found)} algorithms")
-    say(f"{OUT}: {len(summary['maps'])} maps. Draw them: repro plot figures --only tradeoff")
+        say(f"{model}, {screen.plural(nodes, 'node')}: {screen.plural(len(found), 'candidate')}")
 
 
 def begun(configs: Sequence[Config]) -> dict[str, Any]:
-    """The summary as it is so far; an empty one where that was made with other settings."""
-    names, machine = list(dict.fromkeys(map(label, configs))), provenance.describe("cpu", "random images")
+    """Returns the summary so far, or an empty one if it was made with other settings.
+
+    Where only the accuracies are others, what was timed stays and the maps are made again.
+    """
+    algos, machine = {label(config): config.algo for config in configs}, provenance.describe("cpu", "random images")
     networks = [named_network(name) for name in group_options("network")]
     settings = rounded({
         "node": str(configs[0].tradeoff.node), "threads": torch.get_num_threads(), "compress_nodes": COMPRESSED_AT,
         "density": max((config.density for config in configs if config.algo.sparse), default=None),
         "bits_per_s": configs[0].tradeoff.bits_per_s, "alpha_s": configs[0].tradeoff.alpha_s,
         "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
-        "contenders": names, "relaxes": [relaxes(next(c for c in configs if label(c) == n).algo) for n in names],
+        "contenders": list(algos), "relaxes": [relaxes(algo) for algo in algos.values()],
     })  # fmt: skip
+    accuracies, learning = trained()
+    shown = {
+        "accuracy": rounded([accuracies.get(algo.name) for algo in algos.values()]),
+        "on_map": [relaxes(algo) == "exact" or algo.name in learning for algo in algos.values()],
+    }
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
-    if all(before.get(name) == value for name, value in settings.items()):
+    if any(before.get(name) != value for name, value in settings.items()):
+        before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
+    elif all(before.get(name) == value for name, value in shown.items()):
         return before
-    return {**settings, "machine": {name: machine[name] for name in MACHINE}, "models": [], "rows": [], "maps": []}
+    return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
+
+
+def trained() -> tuple[dict[str, float], set[str]]:
+    """Returns the last test accuracy of each algorithm in experiment=families, and the algorithms that learn there."""
+    accuracies, learning = {}, set()
+    for group in summaries.load().groups("families"):
+        accuracy = group.curve[-1]["test_accuracy"] if group.curve else None
+        if accuracy is not None:
+            accuracies[group.algo] = accuracy
+            if accuracy > LEARNT / group.settings["data"]["classes"]:
+                learning.add(group.algo)
+    return accuracies, learning
 
 
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
-    """Of one model: when each layer has its gradient, and the compress seconds of every algorithm. Timed once."""
+    """Returns when each layer of one model has its gradient, and each algorithm's compress seconds. Timed once."""
     model = configs[0].model.name
     for known in summary["models"]:
         if known["model"] == model:
             return dict(known)
-    moments = profiles.backward(summary["node"], configs[0])
-    batch, shapes, compress = configs[0].batch_per_node * configs[0].accumulate, profiles.layers(configs[0]), {}
+    moments = node_profile.backward(summary["node"], configs[0])
+    batch, shapes, compress = configs[0].batch_per_node * configs[0].accumulate, node_profile.layers(configs[0]), {}
     for config in configs:
         if config.algo.name not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
-            compress[config.algo.name] = profiles.compress(at, sum(map(math.prod, shapes)), shapes)
+            compress[config.algo.name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
     found = {"model": model, "compute_s": max(moments), "batch_per_node": batch, "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
     save(summary, OUT)
     return dict(summary["models"][-1])
 
 
-def predicted(configs: Sequence[Config], profile: dict[str, Any]) -> dict[str, Iteration]:
-    """By label. What has one bucket is no other iteration than without buckets, and left out."""
-    shapes, compress = profiles.layers(configs[0]), profile["compress_s"]
-    found = {label(c): iteration(c, shapes, profile["moments_s"], compress[c.algo.name]) for c in configs}
+def predicted(
+    configs: Sequence[Config], profile: dict[str, Any], advance: Callable[[], None] | None = None
+) -> dict[str, Iteration]:
+    """Returns iterations by label. An algorithm with only one bucket equals the one without, and is left out."""
+    shapes, compress, found = node_profile.layers(configs[0]), profile["compress_s"], {}
+    for config in configs:
+        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress[config.algo.name])
+        if advance is not None:
+            advance()
     return {name: one for name, one in found.items() if one.config.bucket_mb is None or len(one.messages) > 1}
 
 
@@ -101,9 +167,9 @@ def fastest(
     alpha_s: Sequence[float],
     names: Sequence[str],
 ) -> dict[str, list[list[float]]]:
-    """For each latency and bandwidth: which of `names` is the fastest, and how many times as fast as others.
+    """Returns for each latency and bandwidth which of `names` is the fastest, and how many times as fast as others.
 
-    As the second, as plain dense, and as the best of `exact`; three digits.
+    The others are the second, plain dense, and the best of `exact`; the ratios have three digits.
     """
     cells: dict[str, list[list[float]]] = {"fastest": [], "over_second": [], "over_dense": [], "over_exact": []}
     for alpha in alpha_s:
@@ -124,11 +190,11 @@ def fastest(
 
 
 def save(summary: dict[str, Any], path: Path) -> None:
-    """Of the three long lists, one entry a line."""
+    """Writes the summary, one line for each entry of its three long lists."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = []
     for name, value in rounded(summary).items():
         long = name in ("models", "rows", "maps")
-        lines = ",\n".join(json.dumps(one, separators=(",", ":")) for one in value) if long else ""
-        parts.append(f"{json.dumps(name)}: " + (f"[\n{lines}\n]" if long else json.dumps(value)))
-    path.write_text("{" + ",\n".join(parts) + "}\n")
+        lines = ",\n".join(json_text(one, separators=(",", ":")) for one in value) if long else ""
+        parts.append(f"{json_text(name)}: " + (f"[\n{lines}\n]" if long else json_text(value)))
+    write_whole(path, "{" + ",\n".join(parts) + "}\n")

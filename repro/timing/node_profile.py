@@ -1,4 +1,4 @@
-"""What one node does between two exchanges: published, stated, or timed on this machine."""
+"""Gives the seconds that one node computes and compresses: published, stated, or timed on this machine."""
 
 from __future__ import annotations
 
@@ -7,67 +7,89 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from repro import algorithms, models, rehearsal, results
-from repro.buckets import Shapes
-from repro.calibrate import clock, moments, repeated
-from repro.collective import Collective
-from repro.config import Config, ConfigError
+from repro import algorithms, models
+from repro.algorithms import Algorithm
+from repro.comm.bucket_spans import Shapes
+from repro.comm.collective import Collective
+from repro.compression.sparse import select
+from repro.config.counts import node_seconds
+from repro.config.groups import about
+from repro.config.schema import Config, ConfigError
+from repro.density import entries
+from repro.report import summaries
+from repro.timing import dry_run
+from repro.timing.one_rank import clock, moments, repeated
 
+COMPRESSES_NOTHING = ("full precision", "delayed")  # the families of algorithms that send what they have
 FEW = 8  # images a batch where only the shares of the layers in a backward pass are wanted
 
 
 @dataclass(frozen=True)
 class Node:
-    """Seconds of one iteration on one node, and the samples it does in them."""
+    """Holds the seconds of one iteration on one node, and how many samples it processes in them.
+
+    A `compress_s` of None is not known.
+    """
 
     compute_s: float
-    compress_s: float
+    compress_s: float | None
     samples: int
     source: str
 
 
 def layers(config: Config) -> Shapes:
-    """Shapes of the configured model's parameters; it is not filled with numbers."""
+    """Returns the shapes of the configured model's parameters, without allocating them."""
     with torch.device("meta"):
-        return [tuple(p.shape) for p in _model(config).parameters()]
+        return [tuple(p.shape) for p in model(config).parameters()]
 
 
-def _model(config: Config) -> torch.nn.Module:
+def model(config: Config) -> torch.nn.Module:
     generator = torch.Generator()
     size = config.data.image_size
     return models.load(config.model.name, config.data.classes, size, config.seed, generator, **config.model.options)
 
 
 def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = None) -> Node:
-    """`paper`: published throughput of one node, published compress time. `measured`: this machine, now.
-    `0.14` or `0.14+0.09`: seconds of compute, and of compress, of one batch. Raises ConfigError."""
+    """Returns the profile that `node` names. Raises ConfigError.
+
+    `paper`: published throughput of one node and published compress time. `measured`: this machine, now.
+    `0.14` or `0.14+0.09`: stated seconds of compute, and of compress, of one batch.
+
+    The published compress time is gTop-k's. It stands for every sparse algorithm, and is not known of the others that
+    compress; nor is that of any where compute alone is stated.
+    """
     if node == "paper":
         return published(config)
     samples = config.batch_per_node * config.accumulate
-    if node == "measured":
+    seconds = node_seconds(node)
+    if seconds is None:
         compute_s = max(backward(node, config))
         return Node(compute_s, compress(config, parameters, shapes), samples, "measured")
-    try:
-        compute_s, compress_s = (float(part) for part in (node if "+" in node else f"{node}+0").split("+"))
-    except ValueError:
-        raise ConfigError(f"node={node}: choose paper, measured, or seconds as in 0.14+0.09.") from None
-    return Node(compute_s, compress_s, samples, node)
+    compute_s, compress_s = seconds
+    return Node(compute_s, 0.0 if _family(config) in COMPRESSES_NOTHING else compress_s, samples, node)
 
 
 def published(config: Config) -> Node:
-    paper, name = results.load().paper, config.model.name
+    paper, name = summaries.load().paper, config.model.name
     parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
     if name not in parts:
-        raise ConfigError(f"node=paper knows {', '.join(parts)}, not {name}; type node=measured or seconds.")
-    batch = parts[name]["batch_per_node"]
-    return Node(batch / rates[name]["single"], parts[name]["compress"], batch, "paper")
+        known = [model for model in parts if model in rates]
+        raise ConfigError(f"node=paper knows {', '.join(known)}, not {name}; type node=measured or seconds.")
+    batch, family = parts[name]["batch_per_node"], _family(config)
+    compress_s = parts[name]["compress"] if family == "sparse" else 0.0 if family in COMPRESSES_NOTHING else None
+    return Node(batch / rates[name]["single"], compress_s, batch, "paper")
+
+
+def _family(config: Config) -> str:
+    return str(about(config.algo.name)["family"])
 
 
 def backward(node: str, config: Config) -> list[float]:
-    """Seconds from the start of an iteration until the gradient of each layer is there; the largest is its compute.
+    """Returns seconds from the start of an iteration until each layer's gradient is complete; the largest is compute.
 
-    The iteration takes what `node` says, as in `profile`; how backward shares it out is timed here. Raises ConfigError.
+    The iteration takes what `node` says, as in `profile`; how backward divides it is timed here. Raises ConfigError.
     """
     measured = node == "measured"
     compute_s = None if measured else profile(node, config, 0).compute_s
@@ -78,30 +100,40 @@ def backward(node: str, config: Config) -> list[float]:
 
 
 def ready(config: Config, batch: int) -> list[float]:
-    """Seconds from the start of a forward and backward pass until the gradient of each layer is there.
+    """Returns seconds from the start of a forward and backward pass until each layer's gradient is complete.
 
-    The median of several passes, layer by layer, on `batch` random images.
+    Each is the median of several passes on `batch` random images.
     """
-    model, data = _model(config), config.data
+    network, data = model(config), config.data
     images = torch.randn(batch, 3, data.image_size, data.image_size)
     labels = torch.randint(data.classes, (batch,))
-    weights = list(model.parameters())
+    weights = list(network.parameters())
 
     def once() -> list[float]:
-        return moments(lambda: F.cross_entropy(model(images), labels).backward(), weights)
+        return moments(lambda: F.cross_entropy(network(images), labels).backward(), weights)
 
     once()  # warms up
     return [statistics.median(column) for column in zip(*repeated(once), strict=True)][:-1]
 
 
+def _message(algorithm: Algorithm, vector: Tensor) -> Tensor | None:
+    if algorithm.wire is None:
+        return None
+    k = entries(algorithm.density, vector.numel())
+    return algorithm.wire.pack(select(vector, k), k, keeps=False)[0]
+
+
 def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:
-    """Rank 0's own part of one step of `config.nodes`, whose peers send zeros; as most steps of a run are."""
+    """Times rank 0's own part of one step on `config.nodes` nodes, after any warm-up.
+
+    Its peers send the largest entries of another random vector where pairs travel, and zeros elsewhere.
+    """
     gradient = torch.randn(parameters)
-    algorithm = rehearsal.steady(config.algo, parameters, shapes=shapes)
+    algorithm = dry_run.steady(config.algo, parameters, shapes=shapes)
     algorithm.density = config.density
-    echo = rehearsal.Echo(0, config.nodes)
+    echo = dry_run.Echo(0, config.nodes, _message(algorithm, gradient.flip(0)))
     collective = Collective(echo)
-    period = algorithms.period(algorithm)
+    period = algorithm.period
 
     def once() -> float:
         copies, waited = [gradient.clone() for _ in range(period)], echo.seconds

@@ -1,8 +1,8 @@
-"""Compute and compress seconds of one rank that has the machine to itself, and the rounds its ranks exchange.
+"""Times compute and compress on one rank that has the machine to itself, and records the rounds of all ranks.
 
-Local ranks crowd one machine, so their wall clock says nothing about a node. Before training, one real step with all
-ranks is recorded; then rank 0 alone repeats its own part of it, fed with what it received. Nothing of the run's own
-state is touched.
+Local ranks crowd one machine, so their wall clock says nothing about a node. Before training, one real step of all
+ranks is recorded; then rank 0 alone repeats its own part, and receives what it received then. The run's own state stays
+untouched.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from repro.algorithms import Algorithm, one_step, period, skip_warmup
-from repro.collective import Collective, Transport
-from repro.network import Round
+from repro.algorithms import Algorithm, one_step
+from repro.clock import clock
+from repro.comm.collective import Collective, Transport
+from repro.comm.traffic import Round
+from repro.iteration_time import IterationTime
+from repro.train.buckets import Buckets
 
 REPEATS = 5
-PATIENCE_S = 3.0  # a slow network (ImageNet on a CPU) is repeated less often
+PATIENCE_S = 3.0  # a slow model (ImageNet on a CPU) is repeated less often
 
 T = TypeVar("T")
 
 
 @dataclass
 class Recorder:
-    """A transport that keeps what the rank received."""
+    """Wraps a transport and keeps what the rank received."""
 
     inner: Transport
     received: list[Tensor] = field(default_factory=list)
@@ -63,7 +66,7 @@ class Recorder:
 
 
 class Player:
-    """A transport for one rank alone: it hears again what a `Recorder` kept. `seconds` is what that took."""
+    """Replays to one rank alone what a `Recorder` kept; `seconds` is how long the copying took."""
 
     def __init__(self, recorder: Recorder):
         self.rank, self.size, self.replies = recorder.rank, recorder.size, iter(recorder.received)
@@ -93,13 +96,21 @@ class Player:
 
 @dataclass(frozen=True)
 class Calibration:
+    """Holds the seconds of one rank's iteration without messages, and the messages that all ranks send in it."""
+
     compute_s: float
     compress_s: float
-    schedule: list[list[Round]]  # one list a rank: what a period of steps puts on the wire
+    rounds: list[list[Round]]  # one list per rank: the rounds of a period of steps
     period: int  # steps; the seconds above are means over them
-    delay: int  # steps that messages sent in the background have until they are waited for
-    cuts: list[list[int]]  # of an algorithm with buckets: how many rounds each rank has done at the end of each
+    delay: int  # steps until messages sent in the background are waited for
+    cuts: list[list[int]]  # with buckets: how many rounds each rank has done at the end of each bucket
     ready: list[float]  # seconds from the start of a step until the gradient of each layer is there
+
+    def iteration(self, communicate_s: float, hidden_s: float | None = None) -> IterationTime:
+        """Adds `communicate_s`; without `hidden_s`, background messages hide behind the steps that they may take."""
+        if hidden_s is None:
+            hidden_s = min(communicate_s, self.delay * (self.compute_s + self.compress_s) / self.period)
+        return IterationTime(self.compute_s, self.compress_s, communicate_s, hidden_s)
 
 
 def calibrate(
@@ -110,22 +121,21 @@ def calibrate(
     transport: Transport,
     control: Collective,
 ) -> Calibration | None:
-    """Collective: all ranks call it; rank 0 gets the result, the others None.
+    """Returns the calibration on rank 0, and None on other ranks. Collective.
 
-    `gradient` is what the recorded step works on; `compute` does one forward, backward and optimizer step
-    on `layers`. They and `algorithm` are copies made for this purpose.
-    """
+    `gradient` is the input of the recorded step; `compute` does one forward, backward and optimizer step on `layers`.
+    They and `algorithm` are copies made for this purpose."""
     scratch = torch.empty_like(gradient)  # an algorithm may write into what it is given
     recorder = Recorder(transport)
     recorded = Collective(recorder)
     unrecorded = Collective(transport)
-    for _ in range(period(algorithm)):  # the first may be unlike the others
+    for _ in range(algorithm.period):  # the first may be unlike the others
         one_step(algorithm, scratch.copy_(gradient), unrecorded)
-    skip_warmup(algorithm)
+    algorithm.skip_warmup()
     before = copy.deepcopy(algorithm.state_dict())
-    for _ in range(period(algorithm)):
+    for _ in range(algorithm.period):
         one_step(algorithm, scratch.copy_(gradient), recorded)
-    seen = control.gather_objects((recorded.traffic.rounds, getattr(algorithm, "cuts", [])))
+    seen = control.gather_objects((recorded.traffic.rounds, algorithm.cuts if isinstance(algorithm, Buckets) else []))
     control.barrier()  # from here on the other ranks sleep in the next barrier
     result = None
     if control.rank == 0:
@@ -134,15 +144,14 @@ def calibrate(
         *ready, compute_s = map(statistics.median, zip(*timed, strict=True))
         fresh = functools.partial(scratch.copy_, gradient)
         compress_s = statistics.median(repeated(lambda: _compress_seconds(algorithm, before, fresh, recorder)))
-        schedule, cuts = ([own[part] for own in seen] for part in (0, 1))
-        delay = getattr(algorithm, "delay", 0)
-        result = Calibration(compute_s, compress_s, schedule, period(algorithm), delay, cuts, ready)
+        rounds, cuts = ([own[part] for own in seen] for part in (0, 1))
+        result = Calibration(compute_s, compress_s, rounds, algorithm.period, algorithm.delay, cuts, ready)
     control.barrier()
     return result
 
 
 def moments(compute: Callable[[], object], layers: Sequence[Tensor]) -> list[float]:
-    """Seconds from the start of `compute` until the gradient of each of `layers` is complete, and until it ends."""
+    """Returns seconds from the start of `compute` until each of `layers` has its whole gradient, and until it ends."""
     seen = [0.0] * len(layers)
 
     def note(number: int, layer: Tensor) -> None:
@@ -163,12 +172,12 @@ def _compress_seconds(
     algorithm: Algorithm, state: dict[str, Any], fresh: Callable[[], Tensor], recorder: Recorder
 ) -> float:
     algorithm.load_state_dict(state)  # so that it does the same steps again, with the same messages
-    player, taken = Player(recorder), 0.0
+    player, total = Player(recorder), 0.0
     collective = Collective(player)
-    for _ in range(period(algorithm)):
+    for _ in range(algorithm.period):
         gradient = fresh()
-        taken += _seconds(functools.partial(one_step, algorithm, gradient, collective))
-    return (taken - player.seconds) / period(algorithm)
+        total += _seconds(functools.partial(one_step, algorithm, gradient, collective))
+    return (total - player.seconds) / algorithm.period
 
 
 def _seconds(action: Callable[[], object]) -> float:
@@ -177,23 +186,9 @@ def _seconds(action: Callable[[], object]) -> float:
     return clock() - start
 
 
-def clock() -> float:
-    """Seconds. With one thread on a CPU, those in which it ran: whatever else the machine does is left out."""
-    if torch.get_num_threads() == 1 and not torch.cuda.is_available():
-        return time.thread_time()
-    synchronize()
-    return time.perf_counter()
-
-
 def repeated(measure: Callable[[], T]) -> list[T]:
-    """What it returned each time."""
-    start, taken = time.perf_counter(), [measure()]
-    while len(taken) < REPEATS and time.perf_counter() - start < PATIENCE_S:
-        taken.append(measure())
-    return taken
-
-
-def synchronize() -> None:
-    """Wait for the GPU, so that a clock read next is true."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    """Calls `measure` REPEATS times, or until PATIENCE_S have passed; returns all results."""
+    start, results = time.perf_counter(), [measure()]
+    while len(results) < REPEATS and time.perf_counter() - start < PATIENCE_S:
+        results.append(measure())
+    return results

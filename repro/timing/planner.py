@@ -1,4 +1,4 @@
-"""Which algorithm, density and buckets to train with: every candidate's iteration is predicted, and ranked.
+"""Chooses algorithm, density and buckets to train with: it predicts the iteration of every candidate, and ranks them.
 
 An iteration is compute and compress as timed here (or stated), and its own messages on the network's alpha and beta.
 BAGUA (arXiv:2107.01499) leaves the choice to its user, and names that as its limit.
@@ -7,8 +7,9 @@ BAGUA (arXiv:2107.01499) leaves the choice to its user, and names that as its li
 from __future__ import annotations
 
 import dataclasses
-import json
+import itertools
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,21 @@ from typing import Literal
 
 import torch
 
-from repro import algorithms, predict, profiles, results
-from repro.buckets import MB
-from repro.config import Config, ConfigError
-from repro.predict import RELAXES, Iteration
-from repro.results import PARTS, Group
-from repro.tables import Row, for_people, milliseconds
+from repro import algorithms, screen
+from repro.comm.bucket_spans import MB
+from repro.compression.pair_sizes import LOSSLESS
+from repro.config.schema import Config, ConfigError
+from repro.iteration_time import IterationTime
+from repro.json_text import json_text
+from repro.report import summaries
+from repro.report.summaries import Group
+from repro.screen import milliseconds
+from repro.tables import Row
+from repro.timing import node_profile, predict
+from repro.timing.predict import RELAXES, Iteration
+from repro.train import aggregator
+from repro.waiting import track
+from repro.whole_files import write_whole
 
 BUCKETS_MB: tuple[float | None, ...] = (None, 1.0, 4.0, 25.0)  # the last is PyTorch's
 SHOWN = 10
@@ -30,12 +40,15 @@ TIE = 1.02  # ours: times the fastest iteration
 
 @dataclass(frozen=True)
 class Choice:
-    """One candidate: what its iteration takes on the network, and a run to the target where one was trained."""
+    """Holds one candidate, its iteration on the network, and its time to the target where such a run was trained."""
 
     iteration: Iteration
-    parts: Row
-    seconds: float
+    time: IterationTime
     to_target_s: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return self.time.total
 
     @property
     def config(self) -> Config:
@@ -43,82 +56,98 @@ class Choice:
 
     @property
     def keys(self) -> list[str]:
-        """What a command line says to get it, besides the model, the nodes and the network."""
+        """Returns the command-line settings that select it, besides the model, the nodes and the network."""
         config = self.config
         found = [f"algo={config.algo.name}"] + ([f"density={config.density:g}"] if config.algo.sparse else [])
+        found += [f"algo.wire={config.algo.wire}"] if config.algo.wire != "pairs" else []
         if config.bucket_mb is not None:
             found += [f"bucket_mb={config.bucket_mb:g}", "overlap=on"]
             found += ["scope=bucket"] if config.algo.sparse else []
         return found
 
 
-def candidates(configs: Iterable[Config], relax: str, buckets_mb: Sequence[float | None] = BUCKETS_MB) -> list[Config]:
-    """Of `configs` those that give up no more than `relax`, each in every size of bucket that it can have.
+def candidates(
+    configs: Iterable[Config],
+    relax: str,
+    buckets_mb: Sequence[float | None] = BUCKETS_MB,
+    wires: Sequence[str] = ("pairs",),
+) -> list[Config]:
+    """Returns those of `configs` that relax no more than `relax`, with every wire and bucket size that they allow.
 
-    With buckets a sparse algorithm selects from each; those whose messages depend on values stay whole, as all their
-    ranks would have to be run for each bucket. Raises ConfigError.
+    With buckets a sparse algorithm selects from each. Algorithms whose messages depend on values get no buckets,
+    because all their ranks would have to run for each bucket. Raises ConfigError.
     """
     if relax not in RELAXES:
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
     found = []
-    for config in configs:
-        sample = algorithms.load(config.algo, 8)
+    for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):
             continue
-        whole = algorithms.mixes(sample) or hasattr(sample, "wrap") or algorithms.messages_depend_on_values(sample)
         for size in buckets_mb:
             if size is None:
                 found.append(dataclasses.replace(config, bucket_mb=None, overlap="off", scope="global"))
-            elif not whole:
-                scope: Literal["global", "bucket"] = "bucket" if config.algo.sparse else "global"
-                found.append(dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope))
+                continue
+            scope: Literal["global", "bucket"] = "bucket" if config.algo.sparse else "global"
+            bucketed = dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope)
+            if aggregator.allows(bucketed) and not algorithms.of(config.algo).messages_depend_on_values:
+                found.append(bucketed)
     if not found:
         raise ConfigError(f"relax={relax} leaves none of the algorithms asked for; type relax=all, or other algo=")
     return found
 
 
-def rank(configs: Sequence[Config], node: str, target: float | None, groups: Sequence[Group]) -> list[Choice]:
-    """The candidates, best first: by time to `target` where `groups` know it, then by their iterations.
+def with_wires(config: Config, wires: Sequence[str]) -> list[Config]:
+    """Returns `config` with each of the wire formats, if it sends pairs. Raises ConfigError."""
+    if not algorithms.of(config.algo).sends_pairs:
+        return [config]
+    formats = [dataclasses.replace(config.algo, wire=wire) for wire in wires]  # type: ignore[arg-type]  # it checks
+    return [dataclasses.replace(config, algo=algo) for algo in formats]
 
-    Of those that are within TIE of the fastest, the one that relaxes least comes first, and before its buckets: a
-    prediction tells no finer. `node` is paper, measured or seconds, as `profiles.profile` reads it; without seconds of
-    compress, each algorithm's is timed here. Candidates of one bucket are left out, as they are those without. Raises
-    ConfigError.
+
+def rank(configs: Sequence[Config], node: str, target: float | None, groups: Sequence[Group]) -> list[Choice]:
+    """Ranks the candidates, best first: by time to `target` where `groups` know it, then by iteration time.
+
+    Among those within TIE of the fastest, the one that relaxes least comes first, without buckets before with them, and
+    plain pairs before codes: a prediction is no more precise. `node` is paper, measured or seconds, as
+    `node_profile.profile` reads it; without seconds of compress, each algorithm's is timed here. Candidates with only
+    one bucket are left out, because they equal those without. Raises ConfigError.
     """
-    shapes, wire = profiles.layers(configs[0]), configs[0].network
-    moments = profiles.backward(node, configs[0])
+    shapes, wire = node_profile.layers(configs[0]), configs[0].network
+    moments = node_profile.backward(node, configs[0])
     parameters = sum(map(math.prod, shapes))
-    compress: dict[tuple[str, float], float] = {}
+    compress: dict[tuple[str, str, float], float] = {}
     found = []
-    for config in configs:
-        key = (config.algo.name, config.density)
+    for config in track(configs, f"predicting {screen.plural(len(configs), 'candidate')}", len(configs)):
+        key = (config.algo.name, config.algo.wire, config.density)
         if config.bucket_mb is not None and 4 * parameters <= config.bucket_mb * MB:
             continue
         if key not in compress:
-            stated = profiles.profile(node, config, parameters).compress_s if "+" in node else None
-            compress[key] = profiles.compress(config, parameters, shapes) if stated is None else stated
+            stated = node_profile.profile(node, config, parameters).compress_s if "+" in node else None
+            compress[key] = node_profile.compress(config, parameters, shapes) if stated is None else stated
         one = predict.iteration(config, shapes, moments, compress[key])
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
-        parts = one.parts(wire.alpha_s, wire.beta_s_per_byte)
-        seconds = results.iteration_s(parts)
+        time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
         steps = None if target is None else steps_to(target, config, groups)
-        found.append(Choice(one, parts, seconds, None if steps is None else steps * seconds))
+        found.append(Choice(one, time, None if steps is None else steps * time.total))
     least = min(choice.seconds for choice in found)
 
-    def order(choice: Choice) -> tuple[bool, float, bool, int, bool, float]:
-        near = choice.seconds <= TIE * least
-        simple = (RELAXES.index(predict.relaxes(choice.config.algo)), choice.config.bucket_mb is not None)
-        to_target = choice.to_target_s
-        return (to_target is None, to_target or 0.0, not near, *(simple if near else (0, False)), choice.seconds)
+    def order(choice: Choice) -> tuple[bool, float, bool, tuple[int, bool, bool], float]:
+        near, config, to_target = choice.seconds <= TIE * least, choice.config, choice.to_target_s
+        simple = (
+            RELAXES.index(predict.relaxes(config.algo)),
+            config.bucket_mb is not None,
+            config.algo.wire != "pairs",
+        )
+        return to_target is None, to_target or 0.0, not near, simple if near else (0, False, False), choice.seconds
 
     return sorted(found, key=order)
 
 
 def steps_to(target: float, config: Config, groups: Sequence[Group]) -> float | None:
-    """Steps of `config` until the test accuracy was first at least `target`, by the runs that were trained.
+    """Returns the steps of `config` until test accuracy first reaches `target`, by the runs that were trained.
 
-    Samples count: a run on other numbers of nodes is taken to need as many. None where no run got there.
+    It assumes that any number of nodes needs as many samples. Returns None where no run got there.
     """
     exact = predict.relaxes(config.algo) == "exact"
     found = []
@@ -133,45 +162,51 @@ def steps_to(target: float, config: Config, groups: Sequence[Group]) -> float | 
 
 
 def same(settings: Row, config: Config) -> bool:
-    """Whether a run with `settings` had the updates of `config`."""
+    """Returns whether a run with `settings` made the same updates as `config`."""
     return (
         settings["algo"]["name"] == config.algo.name
         and settings["algo"]["options"] == config.algo.options
+        and _rounding(settings["algo"].get("wire", "pairs")) == _rounding(config.algo.wire)
         and math.isclose(settings["density"], config.density)
         and settings.get("bucket_mb") == config.bucket_mb
     )
 
 
+def _rounding(wire: str) -> str:
+    return "none" if wire in LOSSLESS else wire
+
+
 def threads(config: Config) -> None:
-    """Compute and compress are timed with the threads that a rank would have."""
+    """Sets the threads that a rank would have, so that compute and compress are timed with them."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
 
 
 def trained() -> list[Group]:
-    """The committed convergence runs."""
-    return [group for name, group in results.load().all_groups() if name.startswith("convergence")]
+    """Returns the committed convergence runs."""
+    return [group for name, group in summaries.load().all_groups() if name.startswith("convergence")]
 
 
 # What people read.
 
 
-def rows(choices: Sequence[Choice]) -> list[dict[str, str]]:
-    return [
+def rows(choices: Sequence[Choice]) -> list[Row]:
+    """Returns the cells of the table; times to the target only where there are any."""
+    return screen.filled([
         {
             "algorithm": predict.label(choice.config),
-            "density": f"{choice.config.density:g}" if choice.config.algo.sparse else "-",
+            "density": f"{choice.config.density:g}" if choice.config.algo.sparse else "",
             "relaxes": predict.relaxes(choice.config.algo),
-            "iteration": milliseconds(choice.seconds),
-            **{part.removesuffix("_s"): milliseconds(choice.parts[part]) for part in (*PARTS, "hidden_s")},
-            "to target": "-" if choice.to_target_s is None else f"{for_people(choice.to_target_s / 60)} min",
+            "iteration (ms)": screen.ms(choice.seconds),
+            **{f"{name.removesuffix('_s')} (ms)": screen.ms(seconds) for name, seconds in choice.time.row().items()},
+            "to target (min)": None if choice.to_target_s is None else choice.to_target_s / 60,
         }
         for choice in choices[:SHOWN]
-    ]
+    ])  # fmt: skip
 
 
-def why(choices: Sequence[Choice]) -> list[str]:
-    """A few lines: what the winner's iteration goes into, and what it is better than."""
+def why(choices: Sequence[Choice], node: str) -> list[str]:
+    """Explains where the winner's iteration time goes, what it is better than, and what the order rests on."""
     best, wire = choices[0], choices[0].config.network
     lines = [f"{predict.label(best.config)}: {_spent(best)}"]
     dense = next((c for c in choices if predict.label(c.config) == "dense"), None)
@@ -186,16 +221,33 @@ def why(choices: Sequence[Choice]) -> list[str]:
     lines.append(
         f"network {wire.name}: {milliseconds(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte"
     )
-    return lines
+    near = sum(choice.seconds <= TIE * min(c.seconds for c in choices) for choice in choices)
+    if best.to_target_s is None and near > 1:
+        lines.append(
+            f"{near} iterations within {TIE - 1:.0%} of the shortest count as equal: of these the one that relaxes the "
+            "gradient least is first, and without buckets before with them"
+        )
+    return [*lines, origin(node)]
+
+
+def origin(node: str) -> str:
+    """Returns where the seconds of compute and of compress come from, `node` being paper, measured or seconds."""
+    if node == "measured":
+        return "compute and compress: both timed on this machine"
+    if "+" in node:
+        return "compute and compress: both stated, compress for every algorithm that compresses"
+    compute = "the article's, of a P100" if node == "paper" else "stated"
+    return (
+        f"compute is {compute}, compress is timed on this machine's processor: a mixture of two machines. "
+        "node=measured times both here, node=0.14+0.02 states both"
+    )
 
 
 def _spent(choice: Choice) -> str:
-    wire = choice.config.network
-    parts = choice.parts
-    open_s = parts["communicate_s"] - parts["hidden_s"]
-    latency = min(open_s, choice.iteration.latency_s(wire.alpha_s))
+    wire, time = choice.config.network, choice.time
+    latency = min(time.open_s, choice.iteration.latency_s(wire.alpha_s))
     shares = {
-        "compute": parts["compute_s"], "compress": parts["compress_s"], "latency": latency, "bytes": open_s - latency,
+        "compute": time.compute_s, "compress": time.compress_s, "latency": latency, "bytes": time.open_s - latency,
     }  # fmt: skip
     most = max(shares, key=shares.__getitem__)
     said = ", ".join(f"{name} {share / choice.seconds:.0%}" for name, share in shares.items())
@@ -209,15 +261,15 @@ def write(choices: Sequence[Choice], node: str, given: Sequence[str], out: Path)
         "network": dataclasses.asdict(first.network),
         "ranked": [
             {
-                "run": run_command(choice, given), "relaxes": predict.relaxes(choice.config.algo), **choice.parts,
+                "run": run_command(choice, given), "relaxes": predict.relaxes(choice.config.algo), **choice.time.row(),
                 "iteration_s": choice.seconds, "to_target_s": choice.to_target_s,
             }
             for choice in choices
         ],
     }  # fmt: skip
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(report, indent=1) + "\n")
+    write_whole(out, json_text(report, indent=1) + "\n")
 
 
 def run_command(choice: Choice, given: Sequence[str]) -> str:
-    return " ".join(["repro run", *given, *choice.keys])
+    return shlex.join(["repro", "run", *given, *choice.keys])

@@ -1,35 +1,41 @@
-"""The planner held to its word: its choice and the other candidates on the lab's links (regret = choice / best)."""
+"""Measures the planner's choice and the other candidates on the lab's links (regret = choice / best)."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro import fit, iteration, planner, predict, provenance, ranks, rehearsal
-from repro.config import Config, ConfigError
-from repro.network import Link, Round
-from repro.planner import Choice
-from repro.ranks import Rank
-from repro.results import MACHINE, iteration_s, rounded
+from repro.cluster import ranks
+from repro.cluster.ranks import Rank
+from repro.comm import link_fit
+from repro.comm.common_start import from_common_start
+from repro.comm.traffic import Link, Round
+from repro.config.schema import Config, ConfigError
+from repro.iteration_time import IterationTime, is_measured
+from repro.json_text import json_text
+from repro.report.summaries import MACHINE, rounded
+from repro.runs import provenance
 from repro.tables import Row
-from repro.training import load_data
+from repro.timing import before_run, planner, predict, wire_replay
+from repro.timing.planner import Choice
+from repro.train.loop import load_data
+from repro.whole_files import write_whole
 
 if TYPE_CHECKING:
     from repro.data import Dataset
 
 BUCKETS_MB = (None, 25.0)
-FIRST = 3  # of the ranking are measured whatever they are, beside every algorithm as it is
-LINE_S = 0.05  # of the largest message that beta is taken from
-TRIPS = 10  # of a small message, for alpha
+FIRST = 3  # of the ranking are measured in any case, beside every algorithm without buckets
+LINE_S = 0.05  # seconds on the line of the largest message, for beta
+TRIPS = 10  # round trips of a small message, for alpha
 
 
 def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) -> None:
-    """One launch of the lab for each model and network of `configs`, whose algorithms are the candidates; writes `out`.
+    """Launches the lab once per model and network of `configs`, whose algorithms are the candidates; writes `out`.
 
     Raises ConfigError, RunError.
     """
@@ -40,13 +46,13 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
         cases.setdefault((config.model.name, config.network.bits_per_s), []).append(config)
     machine = provenance.describe("cpu", "synthetic")
     report: dict[str, Any] = {"machine": {name: machine[name] for name in MACHINE}, "rows": []}
-    for own in cases.values():
-        row = ranks.launch(own[0], functools.partial(one_case, own), load_data)
+    for case in cases.values():
+        row = ranks.launch(case[0], functools.partial(one_case, case), load_data)
         report["rows"].append(row)
         regrets = [done["regret"] for done in report["rows"]]
         report |= {"mean": statistics.fmean(regrets), "worst": max(regrets)}
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(rounded(report), indent=1) + "\n")
+        write_whole(out, json_text(rounded(report), indent=1) + "\n")
         say(
             f"{row['model']} at {row['bits_per_s'] / 1e9:g} Gbps: chose {row['choice']}, best {row['best']}, "
             f"regret {row['regret']:.3f}"
@@ -55,17 +61,17 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
 
 
 def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Dataset) -> Row | None:
-    """On each rank. The planner, on rank 0, knows the lab's alpha and beta as they are measured here."""
+    """Runs on each rank. The planner, on rank 0, gets the lab's alpha and beta as they are measured here."""
     wire = link(rank, config.network.bits_per_s)
-    found = plan(configs, wire) if rank.rank == 0 else None  # the others sleep
-    choices: list[Choice] = rank.control.gather_objects(found)[0]
-    lines = [iteration.before_a_run(choice.config, rank, data) for choice in choices]
-    if rank.rank:
+    planned = plan(configs, wire) if rank.number == 0 else None  # the others sleep
+    choices: list[Choice] = rank.control.gather_objects(planned)[0]
+    lines = [before_run.before_a_run(choice.config, rank, data) for choice in choices]
+    if rank.number:
         return None
-    taken = [next(line for line in each if line["source"] == "measured") for each in lines]
-    compute_s = statistics.median(line["compute_s"] for line in taken)  # one for all: its noise decides nothing
+    times = [IterationTime.of(next(line for line in each if is_measured(line["source"]))) for each in lines]
+    compute_s = statistics.median(time.compute_s for time in times)  # one for all, so that its noise decides nothing
     names = [predict.label(choice.config) for choice in choices]
-    seconds = [iteration_s(line | {"compute_s": compute_s}) for line in taken]
+    seconds = [dataclasses.replace(time, compute_s=compute_s).total for time in times]
     measured = dict(zip(names, seconds, strict=True))
     best = min(measured, key=measured.__getitem__)
     return {
@@ -77,23 +83,23 @@ def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Datase
 
 
 def plan(configs: Sequence[Config], wire: Link) -> list[Choice]:
-    """The first of the ranking, then those that are measured beside it: every algorithm without buckets among them."""
+    """Returns the first FIRST of the ranking, then all others without buckets."""
     network = dataclasses.replace(configs[0].network, name="measured", **wire._asdict())
-    own = [dataclasses.replace(config, network=network) for config in configs]
-    ranked = planner.rank(planner.candidates(own, "all", BUCKETS_MB), "measured", None, [])
+    on_network = [dataclasses.replace(config, network=network) for config in configs]
+    ranked = planner.rank(planner.candidates(on_network, "all", BUCKETS_MB), "measured", None, [])
     return [choice for place, choice in enumerate(ranked) if place < FIRST or choice.config.bucket_mb is None]
 
 
 def link(rank: Rank, bits_per_s: float) -> Link:
-    """Alpha and beta by messages there and back between ranks 0 and 1. Collective."""
+    """Returns alpha and beta from messages there and back between ranks 0 and 1. Collective."""
     largest = int(bits_per_s / 8 * LINE_S)
     sizes, seconds = [64, largest // 4, largest // 2, largest], []
     for size in sizes:
         trips = TRIPS if size == sizes[0] else 1
-        there, back = Round(1 - rank.rank, size, None, 0), Round(None, 0, 1 - rank.rank, size)
-        own = {0: [there, back] * trips, 1: [back, there] * trips}.get(rank.rank, [])
-        play = rehearsal.play(own, rank.collective.transport)
-        taken = rehearsal.time_together(play, rank.control, 4)[1:]  # the first opens connections
-        seconds.append(statistics.median(taken) / (2 * trips))
-    found = fit.fit(sizes, seconds)
-    return Link(found.alpha_s, found.beta_s_per_byte)
+        there, back = Round(1 - rank.number, size, None, 0), Round(None, 0, 1 - rank.number, size)
+        rounds = {0: [there, back] * trips, 1: [back, there] * trips}.get(rank.number, [])
+        play = wire_replay.play(rounds, rank.collective.transport)
+        times = from_common_start(play, rank.control, 4)[1:]  # the first opens connections
+        seconds.append(statistics.median(times) / (2 * trips * rank.dilation))
+    line = link_fit.fit(sizes, seconds)
+    return Link(line.alpha_s, line.beta_s_per_byte)

@@ -1,94 +1,96 @@
-"""Seconds of one iteration of an algorithm on any network, from its own messages and what one node does."""
+"""Predicts the seconds of one iteration on any network, from the algorithm's own messages and one node's seconds."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from repro import algorithms, buckets, rehearsal
-from repro.buckets import Shapes
-from repro.choices import about
-from repro.config import Config
-from repro.critical import Path, critical_paths
-from repro.results import PARTS, iteration_s
-from repro.schedule import entries
-from repro.schema import Algo
-from repro.tables import Row
-
-RELAXES = ("exact", "compressed", "all")  # what is given up, least first; each holds the one before
+from repro import algorithms
+from repro.comm import bucket_spans
+from repro.comm.bucket_spans import Shapes
+from repro.comm.critical_paths import Path, critical_paths
+from repro.config.counts import RELAXES as RELAXES  # asked for here
+from repro.config.groups import about
+from repro.config.schema import Algo, Config
+from repro.density import entries
+from repro.iteration_time import IterationTime
+from repro.timing import dry_run
+from repro.train import aggregator
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """What an iteration of `config` is made of; `seconds` puts it on a network."""
+    """Holds the parts of an iteration of `config`; `seconds` puts it on a network."""
 
     config: Config
     compute_s: float
     compress_s: float
-    messages: list[list[Path]]  # of a period of steps, or of one step's buckets in their order: the critical paths
+    messages: list[list[Path]]  # critical paths of a period of steps, or of each bucket of one step in order
     period: int
     covered_s: float  # communication in the background that a step can cover
     ready: list[float]  # with overlap: seconds from the start of the step until backward has filled each bucket
     shares: list[float]  # with overlap: seconds to compress each bucket
 
     def seconds(self, alpha_s: float, beta_s_per_byte: float) -> float:
-        return iteration_s(self.parts(alpha_s, beta_s_per_byte))
+        return self.parts(alpha_s, beta_s_per_byte).total
 
-    def parts(self, alpha_s: float, beta_s_per_byte: float) -> Row:
-        """compute_s, compress_s, communicate_s, and hidden_s: how much of these went on beside the others."""
+    def parts(self, alpha_s: float, beta_s_per_byte: float) -> IterationTime:
         each = [max(path.seconds(alpha_s, beta_s_per_byte) for path in paths) for paths in self.messages]
         communicate = sum(each) / self.period
-        hidden = buckets.hidden_s(self.ready, self.shares, each) if self.ready else min(communicate, self.covered_s)
-        seconds = dict(zip(PARTS, (self.compute_s, self.compress_s, communicate), strict=True))
-        return {**seconds, "hidden_s": hidden}
+        hidden = (
+            bucket_spans.hidden_s(self.ready, self.shares, each) if self.ready else min(communicate, self.covered_s)
+        )
+        return IterationTime(self.compute_s, self.compress_s, communicate, hidden)
 
     def latency_s(self, alpha_s: float) -> float:
-        """Of its communication, what would be left on a network of endless bandwidth."""
-        return float(self.parts(alpha_s, 0.0)["communicate_s"])
+        """Returns the communication that would remain on a network of unlimited bandwidth."""
+        return self.parts(alpha_s, 0.0).communicate_s
 
 
 def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress_s: float) -> Iteration:
-    """`moments`: seconds from the start of a step until each of the layers of `shapes` has its gradient.
+    """Predicts from `moments`, the seconds from the start of a step until each layer of `shapes` has its gradient.
 
-    Raises ConfigError where the algorithm cannot have the buckets asked for.
+    Raises ConfigError where the algorithm does not allow the buckets asked for.
     """
-    buckets.check(config)
-    algorithm = algorithms.load(config.algo, 1)
-    whole = [slice(0, sum(map(math.prod, shapes)))]
-    own = hasattr(algorithm, "wrap")  # DDP: buckets of its own, beside backward
-    if own:
-        spans = buckets.like_ddp(algorithm, shapes).spans
-    else:
-        spans = whole if config.bucket_mb is None else buckets.spans(shapes, config.bucket_mb)
-    overlap = own or config.overlap == "on"
-    period, compute_s = algorithms.period(algorithm), max(moments)
+    aggregator.check(config)
+    spans = aggregator.spans(config, shapes)
+    overlap = overlaps(config)
+    period, compute_s = algorithms.period(config.algo), max(moments)
     return Iteration(
         config, compute_s, compress_s, [_paths(config, shapes, span) for span in spans], period,
-        getattr(algorithm, "delay", 0) * (compute_s + compress_s) / period,
-        buckets.ready(spans, shapes, moments) if overlap else [],
-        buckets.shares(spans, compress_s) if overlap else [],
+        algorithms.delay(config.algo) * (compute_s + compress_s) / period,
+        bucket_spans.when_full(spans, shapes, moments) if overlap else [],
+        bucket_spans.split_seconds(spans, compress_s) if overlap else [],
     )  # fmt: skip
+
+
+def overlaps(config: Config) -> bool:
+    """Returns whether messages are sent during backward."""
+    return config.overlap == "on" or algorithms.of(config.algo).wraps
 
 
 def _paths(config: Config, shapes: Shapes, span: slice) -> list[Path]:
     size = span.stop - span.start
-    held = buckets.held(shapes, span)
+    held = bucket_spans.shapes_inside(shapes, span)
     return critical_paths(
-        rehearsal.schedule(config.algo, config.nodes, size, entries(config.density, size), shapes=held)
+        dry_run.all_rounds(config.algo, config.nodes, size, entries(config.density, size), shapes=held)
     )
 
 
 def relaxes(algo: Algo) -> str:
-    """`exact`: every node applies the mean gradient. `compressed`: an approximation of it, the same on all nodes.
-    `all`: its nodes hold different weights."""
-    if algorithms.mixes(algorithms.load(algo, 8)):
+    """Returns which of RELAXES the algorithm is.
+
+    `exact`: every node applies the mean gradient. `compressed`: an approximation of it, the same on all nodes.
+    `all`: its nodes hold different weights.
+    """
+    if algorithms.of(algo).mixes:
         return "all"
     return "exact" if about(algo.name).get("family") == "full precision" else "compressed"
 
 
 def label(config: Config) -> str:
-    """The algorithm as tables and figures name it, with what is sent beside backward."""
+    """Returns the algorithm's name in tables and figures, with its wire format, buckets and whether they overlap."""
+    name = config.algo.name + (f", {config.algo.wire}" if config.algo.wire != "pairs" else "")
     if config.bucket_mb is None:
-        return config.algo.name
-    return f"{config.algo.name}, {config.bucket_mb:g} MB" + (" overlapped" if config.overlap == "on" else "")
+        return name
+    return f"{name}, {config.bucket_mb:g} MB" + (" overlapped" if config.overlap == "on" else "")

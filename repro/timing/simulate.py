@@ -1,49 +1,65 @@
-"""Iteration time, throughput and scaling of any number of nodes, without training and without a network.
+"""Simulates iteration time, throughput and scaling of any number of nodes, without training and without a network.
 
-The messages are those of the algorithms' own code (`rehearsal`), their time that of the cost model
-(`network`), and compute and compress come from a stated profile.
+The messages come from the algorithms' own code (`dry_run`), their time from the cost model (`replay`), and compute and
+compress from a stated profile.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
+import statistics
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
 
-from repro import algorithms, network, rehearsal
-from repro.buckets import Shapes
-from repro.config import Config
-from repro.network import Link, Round
-from repro.profiles import Node, layers, profile
-from repro.schedule import entries
-from repro.sweep import table
-from repro.tables import Row, readable
+from repro import algorithms, screen
+from repro.comm import cost_formulas, replay
+from repro.comm.bucket_spans import Shapes
+from repro.comm.traffic import Link, Round, framing
+from repro.config.schema import Config
+from repro.density import entries
+from repro.iteration_time import IterationTime
+from repro.json_text import json_text
+from repro.tables import Row
+from repro.timing import dry_run, execution_traces
+from repro.timing.node_profile import Node, layers, profile
+from repro.waiting import track
+from repro.whole_files import write_whole
 
-SHARED = 128  # nodes from which their schedules are recorded by all cores
-PLOTTED_ALPHA_S = 1e-3  # the authors' model figure counts log2 P ms of start-up in its sparse curves
+SHARED = 128  # nodes from which their rounds are recorded by all cores
 
 
-def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: Path | None) -> list[Row]:
-    """One row per config and size; prints the table and where gTop-k overtakes Top-k. Raises ConfigError.
+def run(
+    configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: Path | None, traces: Path | None = None
+) -> list[Row]:
+    """Returns one row per config and size; prints them, and where gTop-k overtakes Top-k. Raises ConfigError.
 
-    `node` is paper, measured or seconds, as `profile` reads it; `sizes` replaces the model's number of
-    parameters.
+    `node` is paper, measured or seconds, as `profile` reads it; `sizes` replaces the model's number of parameters;
+    `traces` is a folder for each row's execution traces.
+    An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
-    rows = []
-    for config in configs:
+    rows, count = [], len(configs) * len(sizes or [0])
+    for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
-            rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes))
-    table([readable(one) for one in rows])
+            rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes, traces))
+    said, cells, keys = told(rows, configs[0].network.name)
+    print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
+    if untimed := list(dict.fromkeys(str(one["algo"]) for one in rows if one["compress_s"] is None)):
+        stated = "published" if node == "paper" else "stated"
+        print(screen.sentence(
+            f"No iteration time for {', '.join(untimed)}: no seconds of compress are {stated} for them. "
+            "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
+        ))  # fmt: skip
     found = crossovers(rows)
     for line in found:
-        print(f"{line['model']}, {line['parameters']:,} parameters: {line['algo']} beats topk {line['at']}")
+        print(screen.sentence(
+            f"{line['model']}, {line['parameters']:,} parameters: {line['algo']} beats topk {line['at']}"
+        ))  # fmt: skip
     if out is not None:
         wire = configs[0].network
         report = {
@@ -53,83 +69,128 @@ def run(configs: Sequence[Config], node: str, sizes: Sequence[int] | None, out: 
             "rows": rows,
         }
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1) + "\n")
+        write_whole(out, json_text(report, indent=1) + "\n")
     return rows
 
 
-def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None) -> Row:
-    """One algorithm on one cluster. Efficiency: this throughput over that of nodes that never wait."""
+def told(rows: Sequence[Row], network: str) -> tuple[str, list[Row], int]:
+    """Returns what the rows have in common, the cells of a table of the rest, and how many say what a row is about."""
+    common = {name for name in ("model", "parameters") if len({one[name] for one in rows}) == 1}
+    first = rows[0]
+    said = [str(first["model"])] if "model" in common else []
+    said += [f"{first['parameters']:,} parameters"] if "parameters" in common else []
+    selected = {one["k"] for one in rows} - {None}
+    said += [f"k = {selected.pop():,}"] if len(selected) == 1 else []
+    said += [f"network {network}", f"seconds of a node: {first['source']}"]
+    keys = [name for name in ("model", "parameters", "algo", "nodes") if name not in common]
+    table = [
+        {
+            **{name: str(one[name]) if name == "nodes" else one[name] for name in keys},
+            **{f"{part} (ms)": screen.ms(one[f"{part}_s"]) for part in ("compute", "compress", "communicate")},
+            "iteration (ms)": screen.ms(one["iteration_s"]),
+            "images/s": one["samples_per_s"],
+            "efficiency (%)": screen.percent(one["efficiency"]),
+            "most sent": screen.Bytes(one["bytes_sent_most"]),
+            "most rounds": int(one["rounds_most"]) if float(one["rounds_most"]).is_integer() else one["rounds_most"],
+            "closed form (ms)": screen.ms(one["closed_form_s"]),
+            "as plotted (ms)": screen.ms(one["as_plotted_s"]),
+        }
+        for one in rows
+    ]
+    return ", ".join(said), screen.filled(table), len(keys)
+
+
+def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, traces: Path | None = None) -> Row:
+    """Simulates one algorithm on one cluster. Efficiency is this throughput over that of nodes that never wait.
+
+    What follows from a compress time that is not known is None.
+    """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
-    rounds = schedule(config, parameters, k, shapes)
-    period = algorithms.period(algorithms.load(config.algo, 1))
-    communicate = network.seconds(rounds, *link) / period
-    own = config.algo.sparse or node.source == "measured"  # what is published or stated is a sparse algorithm's
-    compress = node.compress_s if own and config.nodes > 1 else 0.0
-    iteration = node.compute_s + compress + communicate
+    rounds = all_rounds(config, parameters, k, shapes)
+    period = algorithms.period(config.algo)
+    if traces is not None:
+        known = {"compute": node.compute_s, "compress": node.compress_s}
+        seconds = {part: each * period for part, each in known.items() if each}
+        execution_traces.write(traces / trace_name(config, parameters), rounds, seconds)
+    communicate = replay.seconds(rounds, *link) / period
+    compress = node.compress_s if config.nodes > 1 else 0.0
+    total = None if compress is None else IterationTime(node.compute_s, compress, communicate).total
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
+    at_socket = [own + sum(map(framing, of_rank)) for own, of_rank in zip(sent, rounds, strict=True)]
     return {
-        "model": config.model.name, "algo": config.algo.name, "nodes": config.nodes, "parameters": parameters,
+        "model": config.model.name, "algo": config.algo.name,
+        "wire": config.algo.wire if algorithms.of(config.algo).sends_pairs else None,
+        "nodes": config.nodes, "parameters": parameters,
         "k": k if config.algo.sparse else None, "source": node.source, "compute_s": node.compute_s,
         "compress_s": compress, "communicate_s": communicate,
         "closed_form_s": closed_form(config, parameters, k, link),
-        "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": iteration,
-        "samples_per_s": node.samples / iteration, "efficiency": node.compute_s / iteration,
-        "bytes_sent_most": max(sent) / period,
+        "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": total,
+        "samples_per_s": None if total is None else node.samples / total,
+        "efficiency": None if total is None else node.compute_s / total,
+        "bytes_sent_most": max(sent) / period, "bytes_sent_mean": statistics.fmean(sent) / period,
+        "socket_bytes_most": max(at_socket) / period,
         "rounds_most": max(sum(done.repeat for done in own) for own in rounds) / period,
     }  # fmt: skip
 
 
-def schedule(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
+def trace_name(config: Config, parameters: int) -> str:
+    wire = "" if config.algo.wire == "pairs" else f"-{config.algo.wire}"
+    return f"{config.model.name}-{parameters}-{config.algo.name}{wire}-n{config.nodes}"
+
+
+def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
     size = config.nodes
     if size < SHARED:
-        return rehearsal.schedule(config.algo, size, parameters, k, shapes=shapes)
+        return dry_run.all_rounds(config.algo, size, parameters, k, shapes=shapes)
     parts = len(os.sched_getaffinity(0))
     ranks = [range(part, size, parts) for part in range(parts)]
     # One thread each: those that torch had before the fork are not in the child, which would wait for them for ever.
     with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
-        jobs = [pool.submit(rehearsal.schedule, config.algo, size, parameters, k, part, shapes) for part in ranks]
+        jobs = [pool.submit(dry_run.all_rounds, config.algo, size, parameters, k, part, shapes) for part in ranks]
         found = [job.result() for job in jobs]
     return [found[rank % parts][rank // parts] for rank in range(size)]
 
 
 def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | None:
-    """The paper's formula for this algorithm's messages, None where it has none."""
+    """Returns the seconds of the paper's formula for this algorithm's messages, None where it has none."""
     size, algo = config.nodes, config.algo
-    if algo.module == "dense":
-        return network.dense_ring(size, parameters, link)
-    if algo.module in ("topk", "gtopk_from_topk"):
-        return network.topk_allgather(size, k, link)
-    if algo.module == "gtopk" and size & (size - 1) == 0:
-        route = {"tree": network.gtopk_tree_and_broadcast, "butterfly": network.gtopk_butterfly}
-        return route[algo.options["route"]](size, k, link)
-    return None
+    if algo.module in ("dense", "topk"):
+        name = algo.module
+    elif algo.module == "gtopk_from_topk":
+        name = "topk"
+    elif algo.module == "gtopk" and size & (size - 1) == 0:
+        name = {"tree": "gtopk", "butterfly": "gtopk_butterfly"}[algo.options["route"]]
+    else:
+        return None
+    return cost_formulas.closed_form(name, size, parameters, k, link, algo.wire)
 
 
 def as_plotted(config: Config, parameters: int, k: int, link: Link) -> float | None:
-    """The curve of the authors' model figure; it has none for the butterfly."""
-    if config.algo.name not in ("dense", "topk", "gtopk"):
+    """Returns the seconds that the authors' model figure plots; None for the butterfly and for other wire formats."""
+    if config.algo.name not in ("dense", "topk", "gtopk") or config.algo.wire != "pairs":
         return None
-    alpha = link.alpha_s if config.algo.name == "dense" else PLOTTED_ALPHA_S
+    alpha = link.alpha_s if config.algo.name == "dense" else cost_formulas.PLOTTED_ALPHA_S
     return closed_form(config, parameters, k, Link(alpha, link.beta_s_per_byte))
 
 
 def crossovers(rows: Sequence[Row]) -> list[Row]:
-    """From how many of the simulated nodes on each gTop-k takes less time to communicate than Top-k."""
+    """Finds the simulated number of nodes from which each gTop-k communicates in less time than Top-k."""
     found = []
-    shapes = dict.fromkeys((one["model"], one["parameters"]) for one in rows)
-    for model, parameters in shapes:
+    shapes = dict.fromkeys((one["model"], one["parameters"], one["wire"]) for one in rows if one["wire"])
+    for model, parameters, wire in shapes:
         times = {
             (one["algo"], one["nodes"]): one["communicate_s"]
             for one in rows
-            if (one["model"], one["parameters"]) == (model, parameters)
+            if (one["model"], one["parameters"], one["wire"]) == (model, parameters, wire)
         }
         for algo in ("gtopk", "gtopk_butterfly"):
             both = sorted(nodes for name, nodes in times if name == algo and ("topk", nodes) in times)
             loses = [nodes for nodes in both if times[algo, nodes] >= times["topk", nodes]]
             wins = [nodes for nodes in both if nodes > max(loses, default=0)]
             if both:
-                at = f"from {wins[0]} nodes on" if wins else f"at none of these up to {both[-1]} nodes"
+                at = "" if wire == "pairs" else f"in {wire} "
+                at += f"from {wins[0]} nodes on" if wins else f"at none of these up to {both[-1]} nodes"
                 found.append({
                     "model": model, "parameters": parameters, "algo": algo, "at": at,
                     "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None,

@@ -1,9 +1,9 @@
-"""A network that only takes its time: layers of given shapes whose gradients come at given moments and are zero."""
+"""Defines a model that only waits: layers of given shapes whose gradients come at given moments and are zero."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,27 +11,29 @@ from torch import Tensor, nn
 
 
 class StandIn(nn.Module):
-    """`ready`: seconds from the forward call until the gradient of each layer, the first layer's last."""
+    """Sleeps in backward until `ready`, the seconds from the forward call to each layer's gradient (the first last)."""
 
-    def __init__(self, shapes: Sequence[Sequence[int]], ready: Sequence[float]):
+    def __init__(self, shapes: Sequence[Sequence[int]], ready: Sequence[float], sleep_until: Callable[[float], None]):
+        """`sleep_until` takes a moment of time.monotonic, and lets the watchdog know that this rank does not hang."""
         super().__init__()
+        self.sleep_until = sleep_until
         self.layers = nn.ParameterList([nn.Parameter(torch.zeros(*shape)) for shape in shapes])
         self.ready = ready
 
     def forward(self) -> Tensor:
         began, x = time.monotonic(), torch.zeros(())
         for layer, moment in zip(self.layers, self.ready, strict=True):
-            x = _Wait.apply(x, layer, began + moment)
+            x = _Wait.apply(x, layer, self.sleep_until, began + moment)
         return x
 
 
 class _Wait(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: Tensor, until: float) -> Tensor:
-        ctx.until, ctx.layer = until, layer
+    def forward(ctx: Any, x: Tensor, layer: Tensor, sleep_until: Callable[[float], None], until: float) -> Tensor:
+        ctx.sleep_until, ctx.until, ctx.layer = sleep_until, until, layer
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        time.sleep(max(0.0, ctx.until - time.monotonic()))
-        return gradients[0], torch.zeros_like(ctx.layer), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        ctx.sleep_until(ctx.until)
+        return gradients[0], torch.zeros_like(ctx.layer), None, None

@@ -1,9 +1,9 @@
-"""Loss and accuracy on the test set, shared out over the ranks: of what they hold alike, or of their average."""
+"""Computes loss and accuracy on the test set, divided among the ranks, of their common weights or their average."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,52 +11,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro.algorithms import mixes
-from repro.collective import Collective
+from repro.comm.collective import Collective
 
 if TYPE_CHECKING:
-    from repro.trainer import Worker
+    from repro.train.step import Worker
 
 BATCH = 250
 
 
-@torch.no_grad()
-def evaluate(worker: Worker) -> dict[str, float]:
-    """Collective. BatchNorm's statistics are averaged over the ranks, and so are weights that differ; all put back.
+def batches(images: int, ranks: int) -> int:
+    """Returns how many batches rank 0 evaluates."""
+    return math.ceil(math.ceil(images / ranks) / BATCH)
 
-    Then there is also `consensus_distance`: the root mean square distance of the ranks' weights from their mean.
+
+@torch.no_grad()
+def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[str, float]:
+    """Returns test loss and accuracy; calls `seen` after each batch. Collective.
+
+    Averages BatchNorm's statistics over the ranks, and weights that differ, and restores them at the end. For such
+    weights it adds `consensus_distance`: the root mean square distance of the ranks' weights from their mean.
     """
     rank, replica = worker.rank, worker.replica
-    found: dict[str, float] = {}
-    own = [*replica.statistics(), *([replica.parameters.data] if mixes(worker.algorithm) else [])]
-    with averaged(own, rank.control) as distances:
+    mixes = worker.algorithm.mixes
+    differing = [*replica.statistics(), *([replica.parameters.data] if mixes else [])]
+    with averaged(differing, rank.control) as distances:
         replica.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
-        for images, labels in worker.data.test_batches(rank.rank, rank.size, BATCH):
+        for images, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
             labels = labels.to(rank.device)
             with worker.turn:
                 logits = worker.logits(images.to(rank.device))
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
+            seen()
         replica.model.train()
     rank.control.all_reduce(sums)
-    found |= {"test_loss": (sums[0] / sums[2]).item(), "test_accuracy": (sums[1] / sums[2]).item()}
-    if mixes(worker.algorithm):
-        found["consensus_distance"] = distances[-1]
-    return found
+    metrics = {"test_loss": (sums[0] / sums[2]).item(), "test_accuracy": (sums[1] / sums[2]).item()}
+    return metrics | ({"consensus_distance": distances[-1]} if mixes else {})
 
 
 @contextmanager
 def averaged(tensors: list[Tensor], control: Collective) -> Iterator[list[float]]:
-    """Inside, each of `tensors` is its mean over the ranks; yields how far the ranks' own are from it (see above)."""
-    own = [tensor.clone() for tensor in tensors]
+    """Makes, while inside, each of `tensors` its mean over the ranks; yields the ranks' RMS distances from it."""
+    originals = [tensor.clone() for tensor in tensors]
     distances = []
-    for tensor, before in zip(tensors, own, strict=True):
+    for tensor, before in zip(tensors, originals, strict=True):
         control.all_reduce(tensor).div_(control.size)
         square = control.all_reduce((before - tensor).double().square().sum()[None])
         distances.append(math.sqrt(square.item() / control.size))
     try:
         yield distances
     finally:
-        for tensor, before in zip(tensors, own, strict=True):
+        for tensor, before in zip(tensors, originals, strict=True):
             tensor.copy_(before)

@@ -1,37 +1,41 @@
-"""Two levels: sum inside each machine, any algorithm between the machines' first ranks, its update to all inside."""
+"""Aggregates on two levels: sums inside each machine, runs any algorithm between machines, sends its update inside."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro.collective import Collective, Transport
-from repro.network import Round
-
-if TYPE_CHECKING:
-    from repro.algorithms import Algorithm
+from repro.algorithms import Algorithm
+from repro.comm.collective import Collective, Transport
+from repro.comm.traffic import Round
 
 
-class Hierarchical:
-    """`machines[rank]` is the machine of each rank; `make` makes the algorithm, which the machines' leaders alone have.
+class Hierarchical(Algorithm):
+    """`machines[rank]` is the machine of each rank; `make` makes the algorithm, which only the machines' leaders have.
 
     A machine's gradients enter it as sum * machines / ranks: the update is the mean over all ranks, also where some
-    machines have more of them.
+    machines have more of them. `period` is that of the algorithm, which other ranks must know too.
     """
 
-    def __init__(self, make: Callable[[], Algorithm], machines: Sequence[str], rank: int):
+    def __init__(self, make: Callable[[], Algorithm], machines: Sequence[str], rank: int, period: int = 1):
         first = {machine: number for number, machine in reversed(list(enumerate(machines)))}
         self.mates = [number for number, machine in enumerate(machines) if machine == machines[rank]]
         self.leaders = sorted(first.values())
         self.scale = len(self.leaders) / len(machines)
         self.inner = make() if rank == self.mates[0] else None
-        self.density = 1.0
+        self.period = period
+        self.messages_depend_on_values = self.inner is not None and self.inner.messages_depend_on_values
+
+    @property
+    def selected(self) -> int | None:
+        return None if self.inner is None else self.inner.selected
 
     def skip_warmup(self) -> None:
-        getattr(self.inner, "skip_warmup", lambda: None)()
+        if self.inner is not None:
+            self.inner.skip_warmup()
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         inside = Collective(Subset(collective.transport, self.mates))
@@ -58,7 +62,7 @@ class Hierarchical:
 
 
 def join(collective: Collective, part: Collective) -> None:
-    """Count in `collective` what `part`, a conversation of some of its ranks, has sent since the last time."""
+    """Counts in `collective` what `part`, a collective of some of its ranks, has sent since the last call."""
     members = part.transport.members if isinstance(part.transport, Subset) else []
     part.traffic.rounds = [
         done._replace(to=_name(members, done.to), source=_name(members, done.source)) for done in part.traffic.rounds
@@ -71,7 +75,7 @@ def _name(members: Sequence[int], place: int | None) -> int | None:
 
 
 def inside(machines: Sequence[str], rank: int, rounds: Sequence[Round]) -> int:
-    """Bytes of `rounds` that this rank sent to ranks of its own machine."""
+    """Returns how many bytes of `rounds` this rank sent to ranks of its own machine."""
     return sum(d.sent * d.repeat for d in rounds if d.to is not None and machines[d.to] == machines[rank])
 
 
@@ -92,7 +96,7 @@ class Subset:
         self.whole.exchange(x, self.members[to], into, self.members[source])
 
     def all_reduce(self, x: Tensor) -> None:
-        """A ring: every chunk is summed along one path, so that all members get the same bits."""
+        """Sums around a ring: every chunk takes one path, so that all members get the same bits."""
         width = -(-x.numel() // self.size)
         chunks = F.pad(x.reshape(-1), (0, self.size * width - x.numel())).view(self.size, width)
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size

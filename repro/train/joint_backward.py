@@ -7,36 +7,34 @@ all ranks, so a convolution runs on all their images at once; gradients and Batc
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from repro import algorithms
-from repro.config import Config, ConfigError
-from repro.dropout import Dropout
-from repro.replica import Replica
+from repro.train.replica import Replica
 
 if TYPE_CHECKING:
-    from repro.collective import Collective
+    from repro.comm.collective import Collective
 
 Handed = tuple[Replica, Tensor, Tensor]  # images [B, 3, H, W], labels [B]
 
 
-class Together:
-    """What the threads of one process hand to each other, and that `at_once` of them compute; one for all ranks."""
+class JointBackward:
+    """Holds what the threads of one process hand to each other; all ranks share one."""
 
-    def __init__(self, size: int, at_once: int):
-        self.turns = threading.Semaphore(at_once)
+    def __init__(self, size: int):
         self.handed: list[Handed | None] = [None] * size
         self.buffers: dict[str, Tensor] | None = None
         self.losses = torch.empty(0)
 
     def backward(self, mine: Handed, share: float, control: Collective) -> Tensor:
-        """Add to each rank's `replica.gradient` that of `share` times its mean loss; return this rank's. Collective."""
+        """Computes each rank's gradient of `share` times its mean loss; returns that of this rank. Collective.
+
+        The gradient is added to `replica.gradient`; what is returned is the product of `share` and the loss.
+        """
         self.handed[control.rank] = mine
         control.barrier()
         if control.rank == 0:
@@ -44,25 +42,25 @@ class Together:
             if self.buffers is None:
                 self.buffers = stacked([replica for replica, _, _ in handed])
             self.losses = backward(handed, self.buffers, share)
-        control.barrier()  # if rank 0 failed, it has hung up by now
+        control.barrier()  # if rank 0 failed, it has disconnected by now
         return self.losses[control.rank]
 
 
 def stacked(replicas: list[Replica]) -> dict[str, Tensor]:
-    """Each buffer of all replicas as [P, ...], into which theirs become views: no copies at every step."""
+    """Stacks each buffer of all replicas as [P, ...] and makes theirs views into it: no copies at every step."""
     everyones = [dict(replica.model.named_buffers()) for replica in replicas]
-    together = {name: torch.stack([own[name] for own in everyones]) for name in everyones[0]}
+    stacks = {name: torch.stack([buffers[name] for buffers in everyones]) for name in everyones[0]}
     for number, replica in enumerate(replicas):
-        for name, rows in together.items():
+        for name, rows in stacks.items():
             module, _, buffer = name.rpartition(".")
             setattr(replica.model.get_submodule(module), buffer, rows[number])
-    return together
+    return stacks
 
 
 def backward(handed: list[Handed], buffers: dict[str, Tensor], share: float = 1.0) -> Tensor:
-    """`(share * cross_entropy(model(images), labels)).backward()` of each, up to rounding; returns the losses [P].
+    """Does `(share * cross_entropy(model(images), labels)).backward()` for each, to rounding; returns the losses [P].
 
-    `buffers`: `stacked` of the same replicas; BatchNorm moves its statistics there.
+    `buffers`: `stacked` of the same replicas; BatchNorm updates its statistics there.
     """
     model = handed[0][0].model
     parameters = {name: layer.detach() for name, layer in model.named_parameters()}
@@ -70,31 +68,11 @@ def backward(handed: list[Handed], buffers: dict[str, Tensor], share: float = 1.
     def loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], images: Tensor, labels: Tensor) -> Tensor:
         return share * F.cross_entropy(functional_call(model, (parameters, buffers), (images,)), labels)
 
-    images, labels = torch.stack([own for _, own, _ in handed]), torch.stack([own for _, _, own in handed])
-    found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0))(parameters, buffers, images, labels)
-    gradients: dict[str, Tensor] = found[0]
-    losses: Tensor = found[1]
+    images, labels = torch.stack([batch for _, batch, _ in handed]), torch.stack([batch for _, _, batch in handed])
+    gradients: dict[str, Tensor]
+    losses: Tensor
+    gradients, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0))(parameters, buffers, images, labels)
     flat = torch.cat([gradient.reshape(len(handed), -1) for gradient in gradients.values()], dim=1)
     for row, (replica, _, _) in zip(flat, handed, strict=True):
         replica.gradient.add_(row)
     return losses
-
-
-def wanted(config: Config, model: nn.Module, shared: bool) -> bool:
-    """Whether to compute so; `shared`: the ranks are threads of this process on one device. Raises ConfigError."""
-    if config.together == "off" or (config.together == "auto" and not (shared and next(model.parameters()).is_cuda)):
-        return False
-    algorithm = algorithms.load(config.algo, 8)
-    dropout = any(isinstance(module, Dropout) for module in model.modules())
-    reasons = {
-        "the ranks must be threads on one device: leave cluster and launchers out": not shared,
-        f"algo={config.algo.name} gives each rank weights of its own": algorithms.mixes(algorithm),
-        f"algo={config.algo.name} looks at each layer's backward": hasattr(algorithm, "wrap"),
-        "overlap=on needs each rank's own backward": config.overlap == "on",
-        f"precision={config.precision}: torch.func has BatchNorm in float32 alone": config.precision != "float32",
-        f"model={config.model.name} has dropout, which each rank draws": dropout,
-    }
-    why_not = [reason for reason, holds in reasons.items() if holds]
-    if why_not and config.together == "on":
-        raise ConfigError(f"together=on: {why_not[0]}. Type together=off")
-    return not why_not

@@ -1,141 +1,184 @@
-"""The loop around `train_step`: epochs, schedules, evaluation, checkpoints, records, and the way back after a crash."""
+"""Runs the loop around `train_step`: epochs, schedules, evaluation, checkpoints, records, and resuming."""
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from repro import algorithms, checkpoint, iteration, ranks, record, schedule
-from repro.collective import CollectiveError
-from repro.config import Config, ConfigError, RunError
-from repro.evaluation import evaluate
-from repro.hierarchical import inside
-from repro.probe import Probe
-from repro.trainer import Batch, Step, Worker, any_rank, train_step
+from repro.cluster import ranks
+from repro.comm.collective import CollectiveError
+from repro.config.schema import Config, RunError
+from repro.iteration_time import IterationTime
+from repro.report import write_items
+from repro.runs import checkpoint, machine, metrics, progress, run_folder
+from repro.train import evaluation, possible, recorder, saved_state, schedule, timed_only
+from repro.train.hierarchical import inside
+from repro.train.joint_backward import JointBackward
+from repro.train.recorder import StepRecorder
+from repro.train.sent import Sent
+from repro.train.step import Batch, Step, Worker, any_rank, train_step
+from repro.waiting import waiting
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from repro.cluster.preempt import Interrupt
+    from repro.cluster.ranks import Rank
     from repro.data import Dataset
-    from repro.preempt import Interrupt
-    from repro.ranks import Rank
+
+    # What an iteration will take, as lines of metrics.jsonl, before the first step. Collective.
+    BeforeRun = Callable[[Config, Rank, Dataset], list[dict[str, Any]]]
 
 AGREE_EVERY = 10  # steps between two looks at whether any rank was told to stop
 STATUS_S = 2.0  # seconds between two updates of status.json
 
 
-def run(config: Config, interrupt: Interrupt | None = None) -> dict[str, Any]:
-    """Train as `config` says, from its last good checkpoint if there is one; a run that is done stays as it is.
+def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrupt | None = None) -> dict[str, Any]:
+    """Trains as `config` says, from its last good checkpoint if there is one; a run that is done stays as it is.
 
-    Returns the summary; another rank than 0 that torchrun or srun started, its state alone. Raises RunError.
+    Returns the summary; on other ranks than 0 that torchrun or srun started, only the state. Raises RunError, and
+    ConfigError before anything is written.
     """
+    possible.check(config)
+    machine.rates()  # for provenance.json: nothing else of ours runs yet
     try:
-        return ranks.launch(config, train, load_data, interrupt)
+        if config.node is not None and before_run is not None:
+            return timed_only.run(config, before_run, interrupt)
+        main = functools.partial(train, before_run=before_run)
+        failed = functools.partial(run_folder.failed, config.folder)
+        return ranks.launch(config, main, load_data, interrupt, JointBackward, failed)
     except RunError as error:
-        record.failed(config.folder, str(error))  # rank 0 may have died before it could say so
+        run_folder.failed(config.folder, str(error))  # rank 0 may have died before it could say so
+        raise
+    except KeyboardInterrupt:
+        run_folder.failed(config.folder, "stopped at once by a second Ctrl-C")
         raise
 
 
 def load_data(config: Config) -> Dataset:
     from repro import data
 
-    return data.load(config.data, config.seed, config.on_bad_image)
+    with waiting(f"reading {config.data.name}") if ranks.as_threads(config) else nullcontext():
+        dataset = data.load(config.data, config.seed, config.on_bad_image)
+    dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)  # before ranks start for nothing
+    return dataset
 
 
-def train(config: Config, rank: Rank, data: Dataset) -> dict[str, Any]:
-    """One rank's whole run. Rank 0 keeps the run folder and returns its summary."""
-    if rank.control.gather_objects(record.state(config.folder))[0] == "done":
-        return record.summary(config.folder)
-    if rank.rank:
-        return {"state": Training(config, rank, data, None).run()}
-    with record.RunFolder(config, description=data.description, device=rank.device) as folder:
+def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | None = None) -> dict[str, Any]:
+    """Does one rank's whole run. Rank 0 keeps the run folder and returns its summary."""
+    seen = rank.control.gather_objects((run_folder.state(config.folder), data.fingerprint))
+    if strays := [str(number) for number, (_, fingerprint) in enumerate(seen) if fingerprint != seen[0][1]]:
+        raise RunError(
+            f"rank {', '.join(strays)} has other images under data.root={config.data.root} than rank 0: "
+            "`repro data status` on each machine shows their fingerprints"
+        )
+    if seen[0][0] == "done":
+        return run_folder.summary(config.folder)
+    if rank.number:
+        return {"state": Training(config, rank, data, None).run(before_run)}
+    with run_folder.RunFolder(
+        config, data.description, rank.device, data.fingerprint, write_items.of_experiment
+    ) as folder:
         try:
-            Training(config, rank, data, folder).run()
+            Training(config, rank, data, folder).run(before_run)
         except CollectiveError as error:
             raise rank.cause(error) from error
-    return record.summary(config.folder)
+    return run_folder.summary(config.folder)
 
 
 class Training:
-    """The state of the loop: the worker, what it did since the last evaluation, and where it reports."""
+    """Holds the state of the loop: the worker, what it did since the last evaluation, and where it reports."""
 
     worker: Worker
 
-    def __init__(self, config: Config, rank: Rank, data: Dataset, folder: record.RunFolder | None):
+    def __init__(self, config: Config, rank: Rank, data: Dataset, folder: run_folder.RunFolder | None):
         self.config, self.rank, self.data, self.folder = config, rank, data, folder
-        self.checkpoints = config.folder / "checkpoints"
+        self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / "recorded.json"
         self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
         self.steps = config.steps or config.epochs * self.per_epoch
         self.window = torch.zeros(2, dtype=torch.float64)  # since the last evaluation: sum of losses, number of steps
-        self.began, self.told = time.perf_counter(), 0.0
-        self.spans: list[Step] = []
+        self.sent = Sent()
+        self.began, self.made, self.told = time.perf_counter(), 0, 0.0  # the steps made since it began
+        self.timed: list[Step] = []  # where this rank's clock is a node's
 
-    def run(self) -> str:
-        """Returns the state it ends in: done, or preempted if any rank was told to stop."""
-        step = self.begin()
+    def run(self, before_run: BeforeRun | None) -> str:
+        """Trains; returns the state it ends in: done, or preempted if any rank was told to stop."""
+        step = self.begin(before_run)
         if self.config.probe_steps:
-            if algorithms.mixes(self.worker.algorithm):
-                raise ConfigError(
-                    f"probe_steps={self.config.probe_steps}: what is selected and kept can be recorded of algorithms "
-                    f"that send gradients; algo={self.config.algo.name} mixes weights. Leave probe_steps out"
-                )
-            if not isinstance(self.worker.algorithm, algorithms.of(self.config.algo)):
-                raise ConfigError("probe_steps looks at whole gradients: leave bucket_mb and hierarchical out")
-            steps, file = self.config.probe_steps, self.config.folder / "recorded.json"
-            self.worker.algorithm = Probe(self.worker.algorithm, self.rank.control, steps, file, step)
-        self.began = time.perf_counter()
+            algorithm, control = self.worker.algorithm, self.rank.control
+            self.worker.algorithm = StepRecorder(algorithm, control, self.config.probe_steps, self.recorded, step)
+        self.begin_clock()
+        if self.due(step) and self.window[1] > 0:  # it was told to stop between the step and its evaluation
+            self.evaluate(step)
+            self.save(step)
+        self.phase("training", self.steps, "steps", step)
         while step < self.steps:
             epoch, first = divmod(step, self.per_epoch)
             batches = iter(self.worker.batches(epoch, first * self.config.accumulate))
             for _ in range(first, min(self.per_epoch, first + self.steps - step)):
+                self.rank.interrupt.stops_at = min(self.steps, step - step % AGREE_EVERY + AGREE_EVERY)
                 self.one_step(step, list(islice(batches, self.config.accumulate)))
                 step += 1
                 if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
                     self.save(step)
                     return self.tell("preempted", step)
-                every = self.config.checkpoint_every
-                if every and step % every == 0 and step % self.per_epoch:  # an epoch's end is saved once evaluated
+                every, ends = self.config.checkpoint_every, step % self.per_epoch == 0 or step == self.steps
+                if every and step % every == 0 and not ends:  # an epoch's end is saved once evaluated
                     self.save(step)
-            if step == self.steps or (epoch + 1) % self.config.evaluate_every == 0:
+                    self.phase("training", self.steps, "steps", step)
+            if self.due(step):
                 self.evaluate(step)
             self.save(step)
+            self.phase("training", self.steps, "steps", step)
         self.report_measured()
         return self.tell("done", step)
+
+    def due(self, step: int) -> bool:
+        """Returns whether the ranks evaluate after `step`."""
+        epoch, past = divmod(step, self.per_epoch)
+        return step == self.steps or (step > 0 and past == 0 and epoch % self.config.evaluate_every == 0)
+
+    def begin_clock(self) -> None:
+        self.began, self.made = time.perf_counter(), 0
 
     def one_step(self, step: int, batches: list[Batch]) -> None:
         epoch = step / self.per_epoch
         lr, density = schedule.learning_rate(epoch, self.config), schedule.density(epoch, self.config)
         done = train_step(self.worker, step + 1, batches, lr, density)
+        if not done.skipped:
+            self.sent.add(done.traffic)
         self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
+        self.made += 1
         if self.config.compare_every and (step + 1) % self.config.compare_every == 0:
             self.compare(step + 1)
         if self.folder is None:
             return
-        alone, traffic, period = self.rank.alone, done.traffic, algorithms.period(self.worker.algorithm)
-        if alone:
-            self.spans.append(done)
+        traffic, period = done.traffic, self.worker.algorithm.period
+        if self.rank.own_machine:
+            self.timed.append(done)
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
             "density": density, "k": self.worker.entries(density),
             "selected": done.selected,
-            "bytes_sent": traffic.bytes_sent, "messages": traffic.messages,
+            "bytes_sent": traffic.bytes_sent, "messages": traffic.messages, "framing": traffic.framing,
             "rounds": sum(r.repeat for r in traffic.rounds),
-            "compute_s": done.compute_s if alone else None, "compress_s": done.compress_s if alone else None,
-            "communicate_s": done.communicate_s if alone else None, "hidden_s": done.hidden_s if alone else None,
+            **(done.time.row() if self.rank.own_machine else dict.fromkeys(done.time.row())),
             **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
+            **({"varies": True} if self.worker.algorithm.messages_depend_on_values else {}),
             **({"bytes_inside": inside(self.rank.machines, 0, traffic.rounds)} if self.config.hierarchical else {}),
         })  # fmt: skip
         if time.monotonic() - self.told > STATUS_S:
             self.tell("running", step + 1)
 
     def compare(self, step: int) -> None:
-        """Every rank must hold the same parameters, to the bit, unless the algorithm mixes them."""
-        if algorithms.mixes(self.worker.algorithm):
+        """Raises RunError unless all ranks hold the same parameters, to the bit, or the algorithm mixes them."""
+        if self.worker.algorithm.mixes:
             return
         digests = self.rank.control.gather_objects(self.worker.replica.digest())
         strays = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
@@ -144,73 +187,91 @@ class Training:
 
     def evaluate(self, step: int) -> None:
         seconds = time.perf_counter() - self.began
-        found, control = evaluate(self.worker), self.rank.control
+        self.phase("evaluating", evaluation.batches(self.data.test_size, self.rank.size), "batches")
+        found, control = evaluation.evaluate(self.worker, self.advance), self.rank.control
         window = control.all_reduce(self.window.clone())
-        samples = self.window[1].item() * control.size * self.config.batch_per_node * self.config.accumulate
+        sent = self.sent.over_ranks(control)
+        samples = self.made * control.size * self.config.batch_per_node * self.config.accumulate
         if self.folder is not None:
             self.folder.log({
                 "kind": "eval", "step": step, "epoch": step / self.per_epoch,
-                "train_loss": (window[0] / window[1]).item(), **found, "samples_per_s": samples / seconds,
+                "train_loss": (window[0] / window[1]).item(), **found, **sent,
+                "samples_per_s": samples / seconds if samples else None,
             })  # fmt: skip
         self.window.zero_()
-        self.began = time.perf_counter()
-
-    def calibrate(self) -> None:
-        for line in iteration.before_a_run(self.config, self.rank, self.data):
-            if self.folder is not None:
-                self.folder.log(line)
+        self.begin_clock()
 
     def report_measured(self) -> None:
-        """The median step of a rank that has its machine to itself; the first steps only warm up.
+        """Logs the median step of a rank that has its machine to itself; the first two steps only warm up.
 
-        The mean step of an algorithm that does not communicate in every one.
+        Logs the mean step of an algorithm that does not communicate in every step.
         """
-        spans = [span for span in self.spans[2:] if not span.skipped]
-        if self.rank.alone and self.rank.size > 1 and spans:
-            parts = ("compute_s", "compress_s", "communicate_s", "hidden_s")
-            middle = statistics.median if algorithms.period(self.worker.algorithm) == 1 else statistics.fmean
-            found = (middle(getattr(span, part) for span in spans) for part in parts)
-            if self.folder is not None:
-                self.folder.log(iteration.line(self.config, "measured", *found))
+        rows = [step.time.row() for step in self.timed[2:] if not step.skipped]
+        if self.folder is None or self.rank.size == 1 or not rows:
+            return
+        middle = statistics.median if self.worker.algorithm.period == 1 else statistics.fmean
+        time = IterationTime(**{part: middle(row[part] for row in rows) for part in rows[0]})
+        self.folder.log(run_folder.time_line(self.config, "measured", time))
 
-    def begin(self) -> int:
-        """Make every rank's worker, as the last good checkpoint left it; return that step, 0 if there is none."""
-        found = checkpoint.latest(self.checkpoints) if self.rank.rank == 0 else None
-        found = self.rank.control.gather_objects(found)[0]
-        step = 0 if found is None else found[0]
+    def begin(self, before_run: BeforeRun | None) -> int:
+        """Makes every rank's worker as the last usable checkpoint left it; returns its step, 0 if there is none."""
+        passed_over: list[str] = []  # on rank 0
+        chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
+        while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:
+            self.worker = Worker(self.config, self.rank, self.data)
+            problem = saved_state.load(self.worker, self.window, self.sent, found.folder)
+            problems = [text for text in self.rank.control.gather_objects(problem) if text]
+            if not problems:
+                if self.folder is not None:
+                    self.folder.resume(found.step, found.metrics, passed_over)
+                    self.tell_sizes(self.folder)
+                return found.step
+            passed_over.append(f"the checkpoint of step {found.step} cannot be loaded: {problems[0]}")
+            del self.worker
         if self.folder is not None:
-            self.folder.resume(step)
-        if found is None:
-            self.calibrate()  # with a worker of its own, which is gone before this one takes memory
+            self.folder.resume(0, None, passed_over)
+        if before_run is not None:
+            self.phase("timing one rank")
+            # with a worker of its own, which is gone before this one takes memory
+            for line in before_run(self.config, self.rank, self.data):
+                if self.folder is not None:
+                    self.folder.log(line)
+        self.phase("starting")
+        self.window.zero_()
         self.worker = Worker(self.config, self.rank, self.data)
-        if found is not None:
-            self.restore(found[1])
-        return step
+        if self.folder is not None:
+            self.tell_sizes(self.folder)
+        return 0
 
-    def restore(self, target: Path) -> None:
-        worker = self.worker
-        own = checkpoint.load(target, f"rank-{self.rank.rank:05d}.pt", self.rank.device)
-        replica = own.get("replica") or checkpoint.load(target, "shared.pt", self.rank.device)
-        worker.replica.load_state_dict(replica)
-        worker.algorithm.load_state_dict(own["algorithm"])
-        worker.generator.set_state(own["generator"].cpu())
-        for buffer, saved in zip(worker.replica.statistics(), own["statistics"], strict=True):
-            buffer.copy_(saved)
-        self.window.copy_(own["window"])
+    def tell_sizes(self, folder: run_folder.RunFolder) -> None:
+        sent = progress.sent(self.config, self.worker.replica.gradient.numel(), self.worker.entries)
+        folder.progress.say(f"  in {self.config.folder.parent}\n  {sent}")
+
+    def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:
+        if self.folder is not None:
+            self.folder.progress.phase(name, total, unit, done)
+
+    def advance(self) -> None:
+        if self.folder is not None:
+            self.folder.progress.advance()
+
+    def choices(self, passed_over: list[str]) -> Iterator[checkpoint.Checkpoint]:
+        """Yields the checkpoints that may be gone on from, newest first; appends why others may not."""
+        for found, damage in checkpoint.newest_first(self.checkpoints):
+            if damage is None and found.step > self.steps:
+                damage = f"it is beyond the last step, {self.steps}"
+            damage = damage or metrics.lacking(self.config.folder, found.step, found.metrics)
+            damage = damage or (recorder.damaged(self.recorded) if self.config.probe_steps else None)
+            if damage is None:
+                yield found
+            else:
+                passed_over.append(f"the checkpoint of step {found.step} is not used: {damage}")
 
     def save(self, step: int) -> None:
-        """Parameters and momentum once for all ranks that hold them alike, else each rank's own beside its residual."""
-        worker = self.worker
-        own = {
-            "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
-            "statistics": worker.replica.statistics(), "window": self.window,
-        }  # fmt: skip
-        files: dict[str, Any] = {f"rank-{self.rank.rank:05d}.pt": own}
-        if algorithms.mixes(worker.algorithm):
-            own["replica"] = worker.replica.state_dict()
-        elif self.rank.rank == 0:
-            files["shared.pt"] = worker.replica.state_dict()
-        checkpoint.save(self.checkpoints, step, files, self.rank.control)
+        self.phase("saving")
+        files = saved_state.files(self.worker, self.window, self.sent)
+        reached = None if self.folder is None else self.folder.metrics.position
+        checkpoint.save(self.checkpoints, step, files, self.rank.control, reached)
 
     def tell(self, state: str, step: int) -> str:
         self.told = time.monotonic()

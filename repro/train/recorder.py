@@ -1,42 +1,37 @@
-"""What all ranks selected, kept, lost and sent in chosen steps: the data of three figures, written to
-`recorded.json`."""
+"""Records what all ranks selected, kept, lost and sent in chosen steps in `recorded.json`, for three figures."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from repro.algorithms import Algorithm, period
-from repro.collective import Collective
-from repro.schedule import entries
-from repro.sparse import select
+from repro.algorithms import Algorithm
+from repro.comm.collective import Collective
+from repro.compression.sparse import select
+from repro.density import entries
+from repro.json_text import json_text
+from repro.whole_files import write_whole
 
-LARGEST_SELECTION = 2_000  # k * P beyond which the single entries are not kept: they would fill the summaries
+LARGEST_SELECTION = 2_000  # k * P beyond which single entries are not recorded: they would fill the summaries
 
 
-class Probe:
-    """An algorithm that behaves as the one it wraps and looks at the steps in `steps`.
+class StepRecorder(Algorithm):
+    """Behaves as the algorithm `inner`, which begins after `step` steps, and records the steps in `steps`.
 
-    `control` carries what the probe gathers, so `collective` counts the algorithm's own traffic alone.
+    `control` carries what it gathers, so `collective` counts only the algorithm's own traffic.
     """
 
     def __init__(self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0):
-        self.inner, self.control, self.steps, self.file, self.at = (
-            inner,
-            control,
-            frozenset(steps),
-            file,
-            step,
-        )
-
-    @property
-    def period(self) -> int:
-        return period(self.inner)
+        self.inner, self.control, self.steps, self.file = inner, control, frozenset(steps), file
+        self.at = step
+        self.period, self.delay, self.mixes, self.wraps = inner.period, inner.delay, inner.mixes, inner.wraps
+        self.messages_depend_on_values = inner.messages_depend_on_values
 
     @property
     def density(self) -> float:
@@ -45,6 +40,10 @@ class Probe:
     @density.setter
     def density(self, value: float) -> None:
         self.inner.density = value
+
+    @property
+    def selected(self) -> int | None:
+        return self.inner.selected
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         self.at += 1
@@ -62,7 +61,7 @@ class Probe:
         return self.inner.state_dict().get("residual", torch.zeros_like(like))
 
     def _record(self, held: Tensor, update: Tensor, rounds: list[Any]) -> dict[str, Any]:
-        """`held` [m] is the gradient plus the residual before the step. Mass is the sum of magnitudes."""
+        """Describes a step. `held` [m] is the gradient plus the residual before it; mass is the sum of magnitudes."""
         size, k = self.control.size, entries(self.inner.density, held.numel())
         local = select(held, k)
         before = self.control.all_reduce(held.double())
@@ -81,20 +80,43 @@ class Probe:
             "schedule": self.control.gather_objects([tuple(done) for done in rounds]),
         }
         if k * size <= LARGEST_SELECTION:
-            own = {"index": local.index.tolist(), "value": local.value.tolist()}
-            record["selections"] = self.control.gather_objects(own)
+            selection = {"index": local.index.tolist(), "value": local.value.tolist()}
+            record["selections"] = self.control.gather_objects(selection)
             record["result"] = {"index": kept.tolist(), "value": (update[kept] * size).tolist()}
         return record
 
     def _write(self, record: dict[str, Any]) -> None:
-        old = json.loads(self.file.read_text()) if self.file.exists() else []
-        records = [other for other in old if other["step"] < record["step"]] + [record]
-        unfinished = self.file.with_suffix(".part")
-        unfinished.write_text(json.dumps(records))
-        unfinished.replace(self.file)
+        earlier = [other for other in _records(self.file) or [] if other["step"] < record["step"]]
+        write_whole(self.file, json_text([*earlier, record]))
+
+    def begin(self, parameters: Tensor) -> None:
+        self.inner.begin(parameters)
+
+    def wrap(self, model: nn.Module, collective: Collective) -> nn.Module:
+        return self.inner.wrap(model, collective)
+
+    def mix(self, parameters: Tensor, collective: Collective) -> None:
+        self.inner.mix(parameters, collective)
+
+    def skip_warmup(self) -> None:
+        self.inner.skip_warmup()
 
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
+
+
+def damaged(file: Path) -> str | None:
+    """Returns why what an earlier session recorded cannot be kept; None where it can, or where there is nothing."""
+    return f"{file.name} is damaged" if os.path.lexists(file) and _records(file) is None else None
+
+
+def _records(file: Path) -> list[dict[str, Any]] | None:
+    try:
+        records = json.loads(file.read_text())
+        known = all(isinstance(record["step"], int) for record in records)
+        return list(records) if known and isinstance(records, list) else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None

@@ -1,4 +1,4 @@
-"""One rank's copy of the network, with all parameters and all gradients as one flat vector each."""
+"""Holds one rank's copy of the network, with all parameters and all gradients as one flat vector each."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Replica:
 
     @torch.no_grad()
     def apply(self, update: Tensor, lr: float) -> None:
-        """One SGD step with the averaged `update` [m].
+        """Takes one SGD step with the averaged `update` [m].
 
-        The same as torch.optim.SGD on the flat vector. That one allocates m entries a step, and its first use imports
-        torch's compiler: seconds at every start.
+        It equals torch.optim.SGD on the flat vector, which would allocate m entries per step and at its first use
+        import torch's compiler: seconds at every start.
         """
         self.velocity.mul_(self.momentum).add_(update).add_(self.parameters, alpha=self.weight_decay)
         self.parameters.add_(self.velocity, alpha=-lr)
 
     def statistics(self) -> list[Tensor]:
-        """BatchNorm's running means and variances: this rank's own, never part of the update."""
+        """Returns BatchNorm's running means and variances: this rank's own, never part of the update."""
         return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
 
     def digest(self) -> int:
-        """63 bits that differ when any bit of the parameters does."""
+        """Returns 63 bits that differ when any bit of the parameters does."""
         data = self.parameters.detach().cpu().numpy().data
         return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1
 

@@ -1,8 +1,7 @@
-"""One step of S-SGD with sparse aggregation, on one rank; `repro.training` is the loop around it."""
+"""Takes one step of S-SGD with sparse aggregation, on one rank; `repro.train.loop` is the loop around it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,74 +11,70 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from repro import algorithms, buckets, models, together
-from repro.calibrate import synchronize
-from repro.collective import Collective
-from repro.config import Config, RunError
-from repro.network import Traffic
-from repro.replica import Replica
+from repro import models
+from repro.clock import Stopwatch
+from repro.comm.collective import Collective
+from repro.comm.traffic import Traffic
+from repro.config.schema import Config, RunError
+from repro.density import entries
+from repro.iteration_time import IterationTime
 from repro.rng import derive
-from repro.schedule import entries
+from repro.train import aggregator
+from repro.train.buckets import Buckets, Overlap
+from repro.train.replica import Replica
 
 if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
     from repro.data import Dataset
-    from repro.ranks import Rank
 
 Batch = tuple[Tensor, Tensor]  # images [B, 3, H, W], labels [B]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did on this rank. Times are wall clock: a node's only if the rank has its machine to itself."""
+    """Says what one step did on this rank. Times are wall clock: a node's only if the rank has a machine to itself."""
 
     loss: float
     traffic: Traffic
-    compute_s: float
-    compress_s: float
-    communicate_s: float
-    hidden_s: float = 0.0  # of the last two, what went on beside the rest: the step took their sum less this
+    time: IterationTime
     selected: int | None = None  # entries of this rank's selection: not always k if the selector is approximate
     skipped: bool = False
 
 
 class Worker:
-    """All that one rank trains with; `alone`: to be timed without the others, so nothing is sent inside backward."""
+    """Holds all that one rank trains with; `alone`: timed without the other ranks, nothing is sent inside backward."""
 
     def __init__(self, config: Config, rank: Rank, data: Dataset, alone: bool = False):
         self.config, self.rank, self.data = config, rank, data
-        self.generator = torch.Generator(rank.device).manual_seed(derive(config.seed, rank.rank, "dropout"))
+        self.step, self.autocast = 0, config.precision == "bfloat16"
+
+        self.generator = torch.Generator(rank.device).manual_seed(derive(config.seed, rank.number, "dropout"))
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, self.generator, **config.model.options
         )
         self.replica = Replica(model.to(rank.device), config.momentum, config.weight_decay)
         layers = list(model.parameters())
-        shapes = [layer.shape for layer in layers]
-        self.algorithm = buckets.load(config, shapes, rank.device, rank.machines, rank.rank)
-        self.overlap: buckets.Overlap | None = None
-        if isinstance(self.algorithm, buckets.Buckets) and config.overlap == "on" and not alone:
-            self.overlap = buckets.Overlap(
-                self.algorithm, layers, self.replica.gradient, rank.collective, self.stop_unless_finite
-            )
-        self.forward: Any = self.replica.model
-        if hasattr(self.algorithm, "wrap"):
-            if alone:
-                self.algorithm = buckets.like_ddp(self.algorithm, shapes)
-            else:
-                self.forward = self.algorithm.wrap(self.replica.model, rank.collective)
-        if hasattr(self.algorithm, "begin"):
-            self.algorithm.begin(self.replica.parameters.data)
-        possible = together.wanted(config, model, rank.together is not None)
-        self.together = rank.together if possible and not alone else None
-        # who waits for another rank inside backward must not keep it from its turn
-        sends = self.overlap is not None or self.forward is not self.replica.model
-        self.turn = nullcontext() if sends or self.together is not None else rank.turns
-        self.step = 0
-        self.autocast = config.precision == "bfloat16"
+
+        self.algorithm = aggregator.load(config, [layer.shape for layer in layers], rank, alone)
+        self.spans = [slice(0, self.replica.gradient.numel())]  # of the gradient; k are selected from each
+        self.overlap: Overlap | None = None
+        if isinstance(self.algorithm, Buckets):
+            self.spans = self.algorithm.spans
+            if config.overlap == "on" and not alone:
+                gradient = self.replica.gradient
+                self.overlap = Overlap(self.algorithm, layers, gradient, rank.collective, self.stop_unless_finite)
+        self.forward: Any = model if alone else self.algorithm.wrap(model, rank.collective)
+        self.algorithm.begin(self.replica.parameters.data)
+
+        self.joint = rank.joint if not alone and aggregator.joint(config, model) else None
+        sends = self.overlap is not None or self.forward is not model
+        # a rank that waits inside backward for another one must not keep that one from its turn
+        self.turn = nullcontext() if sends or self.joint is not None else rank.turns
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """This rank's micro-batches of an epoch, from micro-batch `start` on, on its device."""
+        """Yields this rank's micro-batches of an epoch, from micro-batch `start` on, on its device."""
         config, rank = self.config, self.rank
-        for images, labels in self.data.batches(epoch, rank.rank, rank.size, config.batch_per_node, start):
+        for images, labels in self.data.batches(epoch, rank.number, rank.size, config.batch_per_node, start):
             # convolutions are about a sixth faster on a CPU with the channels last (ResNet-20, float32)
             images = images.to(rank.device, non_blocking=True, memory_format=torch.channels_last)
             yield images, labels.to(rank.device, non_blocking=True)
@@ -89,7 +84,7 @@ class Worker:
             return self.forward(images).float()
 
     def backward(self, batches: list[Batch]) -> float:
-        """Leave the mean gradient of the micro-batches in `replica.gradient`; return their mean loss."""
+        """Leaves the mean gradient of the micro-batches in `replica.gradient`; returns their mean loss."""
         with self.turn:
             return self._backward(batches)
 
@@ -97,9 +92,9 @@ class Worker:
         self.replica.gradient.zero_()
         total = torch.zeros((), device=self.rank.device)
         for number, (images, labels) in enumerate(batches, 1):
-            if self.together is not None:
+            if self.joint is not None:
                 mine = self.replica, images, labels
-                total += self.together.backward(mine, 1 / len(batches), self.rank.control)
+                total += self.joint.backward(mine, 1 / len(batches), self.rank.control)
                 continue
             last = number == len(batches)
             if last and self.overlap is not None:
@@ -111,66 +106,58 @@ class Worker:
         return total.item()
 
     def entries(self, density: float) -> int:
-        """k: of the whole gradient, or of all its buckets together."""
-        whole = [slice(0, self.replica.gradient.numel())]
-        return sum(entries(density, span.stop - span.start) for span in getattr(self.algorithm, "spans", whole))
+        """Returns k: of the whole gradient, or the sum over its buckets."""
+        return sum(entries(density, span.stop - span.start) for span in self.spans)
 
     def stop_unless_finite(self, gradient: Tensor) -> None:
-        """Raises RunError."""
+        """Raises RunError if `gradient` is not finite."""
         if not finite(gradient):
             raise RunError(
-                f"step {self.step}: the gradient of rank {self.rank.rank} is not finite. Lower lr, or type "
+                f"step {self.step}: the gradient of rank {self.rank.number} is not finite. Lower lr, or type "
                 "on_nonfinite=skip to leave such steps out"
             )
 
 
 def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
-    """Iteration `step`: local gradient, the algorithm's average update, SGD with momentum, weights mixed if it does."""
+    """Runs iteration `step`: local gradient, the algorithm's average update, SGD with momentum, mixing if it mixes."""
     collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
-    collective.traffic, waited, hidden = Traffic(), collective.seconds, collective.hidden_s
-    algorithm.density, worker.step = density, step  # before backward, beside which buckets may be sent
-    began = _clock()
-    loss = worker.backward(batches)
-    skip = not all_finite(worker)
-    computed = _clock()
+    collective.traffic, communicated_s, hidden_s = Traffic(), collective.seconds, collective.hidden_s
+    algorithm.density, worker.step = density, step  # before backward, during which buckets may be sent
+    timer = Stopwatch()
+
+    with timer("compute"):
+        loss = worker.backward(batches)
+        skip = not all_finite(worker)
     if skip:
-        return Step(loss, collective.traffic, computed - began, 0.0, 0.0, skipped=True)
+        return Step(loss, collective.traffic, IterationTime(timer["compute"], 0.0, 0.0), skipped=True)
 
-    update = algorithm.step(replica.gradient, collective)
-    aggregated = _clock()
-
-    replica.apply(update, lr)
-    applied = _clock()
-    if algorithms.mixes(algorithm):
+    with timer("aggregate"):
+        update = algorithm.step(replica.gradient, collective)
+    with timer("compute"):
+        replica.apply(update, lr)
+    with timer("aggregate"):
         algorithm.mix(replica.parameters.data, collective)
-    done = _clock()
-    communicate, hidden = collective.seconds - waited, collective.hidden_s - hidden
-    compute = (computed - began) + (applied - aggregated)
-    compress = (aggregated - computed) + (done - applied) - (communicate - hidden)
-    parts = getattr(algorithm, "parts", [algorithm])
-    selected = sum(part.memory.selected for part in parts) if hasattr(parts[0], "memory") else None
-    return Step(loss, collective.traffic, compute, compress, communicate, hidden, selected)
+
+    communicate_s, hidden_s = collective.seconds - communicated_s, collective.hidden_s - hidden_s
+    compress_s = timer["aggregate"] - (communicate_s - hidden_s)
+    time = IterationTime(timer["compute"], compress_s, communicate_s, hidden_s)
+    return Step(loss, collective.traffic, time, algorithm.selected)
 
 
 def finite(x: Tensor) -> bool:
-    """Its sum tells as a rule, without a mask of its size; finite numbers can overflow in it, so then each counts."""
+    """Returns whether `x` is finite: by its sum, which needs no mask of its size; by each entry if that overflows."""
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def all_finite(worker: Worker) -> bool:
-    """Whether every rank's gradient is finite; with on_nonfinite=stop, a rank whose own is not raises RunError."""
+    """Returns whether every rank's gradient is finite; with on_nonfinite=stop, a rank whose is not raises RunError."""
     if worker.config.on_nonfinite == "skip":
         return not any_rank(worker.rank.control, not finite(worker.replica.gradient))
-    if worker.overlap is None:  # else each bucket was looked at before it was sent
+    if worker.overlap is None:  # else each bucket was checked before it was sent
         worker.stop_unless_finite(worker.replica.gradient)
     return True
 
 
 def any_rank(control: Collective, flag: bool) -> bool:
-    """Whether `flag` is true on any rank: all ranks get the same answer. Collective."""
+    """Returns whether `flag` is true on any rank: all ranks get the same answer. Collective."""
     return bool(control.all_reduce(torch.tensor([float(flag)])).item())
-
-
-def _clock() -> float:
-    synchronize()
-    return time.perf_counter()

@@ -1,42 +1,66 @@
-"""Several runs one after another, and the table at their end."""
+"""Trains several runs one after another, and says before them what they take and after them what came out."""
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import sys
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from repro import data, environment, lock, preempt, record
-from repro.choices import cost
-from repro.config import Config, RunError
-from repro.tables import milliseconds
+from repro import data
+from repro.cluster import environment, lab, preempt
+from repro.config.groups import cost
+from repro.config.schema import Config, ConfigError, RunError
+from repro.runs import lock, places, run_folder, same_data
+from repro.screen import plural
+from repro.train import ending
+from repro.waiting import waiting
+from repro.whole_files import explain
+
+if TYPE_CHECKING:
+    from repro.train.loop import BeforeRun
+
+Forecast = Callable[[list[Config]], str]  # what these runs take, in words; "" = not known
 
 
-def run(configs: list[Config]) -> int:
-    """Train what is not done, go on with what was begun, and print one table. Returns the exit code.
+def run(
+    configs: list[Config],
+    before_run: BeforeRun,
+    given: Sequence[str] | None = None,
+    forecast: Forecast | None = None,
+) -> int:
+    """Trains the runs that are not done, resumes those begun, and prints one table. Returns the exit code.
 
-    Told to stop by USR2, it puts its SLURM job back into the queue; by TERM or INT, it does not.
+    `before_run` predicts the seconds of an iteration of a new run. `given` holds the settings that were typed, for what
+    it offers to type next. `forecast` says how long several runs will take, and how much disk.
+    Raises ConfigError before the first run.
+    If USR2 stops it, it puts its SLURM job back into the queue; if TERM or INT does, it does not.
     """
     with preempt.listening() as interrupt:
-        return _run(configs, interrupt)
+        return _run(configs, before_run, interrupt, given, forecast)
 
 
-def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
-    for config in configs:  # before torch is imported, and before the first run
-        place = environment.find_place(config)
-        record.check_writable(config.folder)
-        if record.state(config.folder) != "done":
-            data.fetch(config.data)
+def _run(
+    configs: list[Config],
+    before_run: BeforeRun,
+    interrupt: preempt.Interrupt,
+    given: Sequence[str] | None,
+    forecast: Forecast | None,
+) -> int:
+    place = _place(configs)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
-    price = cost(configs[0].experiment)
-    if price is not None:
-        _say(f"experiment={configs[0].experiment}, runs: {len(configs)}. Its cost: {price}", speaks)
+    configs = same_data.settle(configs, lambda text: _say(text, speaks))
+    _check(configs)
+    for line in _announced(configs, forecast if speaks else None):
+        _say(line, speaks)
     summaries, failures = [], 0
     try:
         for config in configs:
-            summary = _one(config, interrupt, alone=place is None, speaks=speaks)
+            summary = _guarded(
+                config, before_run, interrupt, starts_ranks=place is None, speaks=speaks, only=len(configs) == 1
+            )
             summaries.append(summary)
             failures += summary["state"] not in ("done", "preempted")
             if summary["state"] == "preempted":
@@ -46,114 +70,97 @@ def _run(configs: list[Config], interrupt: preempt.Interrupt) -> int:
         _say("Stopped; the same command goes on from the last checkpoint.", speaks)
         return 130
     if speaks:
-        report(configs[: len(summaries)], summaries)
+        _say("", speaks)
+        ending.report(configs[: len(summaries)], summaries, given)
         if summaries[-1]["state"] == "preempted" and not interrupt.final and environment.job():
             _say(preempt.requeue(), speaks)
     return 1 if failures else 130 if interrupt.final else 0
 
 
-def _one(config: Config, interrupt: preempt.Interrupt, alone: bool, speaks: bool) -> dict[str, Any]:
-    """One run's summary. A failure is said and kept in it, so that the rest of a sweep still runs."""
-    if not alone:  # ranks that look at the folder at different moments could disagree: `training` asks rank 0
-        return _train(config, interrupt)
-    if record.state(config.folder) == "done":
-        _say(f"{config.folder} is done already; remove the folder to run it again.", speaks)
-        return record.summary(config.folder)
+def _place(configs: list[Config]) -> environment.Place | None:
+    """Returns which of the ranks that were started for all points this process is. Raises ConfigError."""
+    return [environment.find_place(config) for config in configs][-1]
+
+
+def _announced(configs: list[Config], forecast: Forecast | None) -> Iterator[str]:
+    """Yields what will run, what its file says of its cost, and what it will take on this machine."""
+    experiment = configs[0].experiment
+    if experiment == "default" and len(configs) == 1:
+        return
+    left = [config for config in configs if run_folder.state(config.folder) != "done"]
+    done = f", {len(configs) - len(left)} of them done already" if len(left) < len(configs) else ""
+    named = "" if experiment == "default" else f"experiment={experiment}: "
+    yield f"{named}{plural(len(configs), 'run')}{done}"
+    price = cost(experiment)
+    if price is not None:
+        yield f"  its file says: {price}"
+    if left and forecast is not None and (estimate := forecast(left)):
+        yield f"  {estimate}"
+
+
+def _check(configs: list[Config]) -> None:
+    """Checks every run before the first starts; what needs torch, which takes seconds, last. Raises ConfigError."""
+    for config in configs:
+        if config.cluster.name == "lab":
+            lab.check_rate(config.network.bits_per_s)
+        places.check_folder(config.folder, "Name another place with results=FOLDER.")
+    open_ = [config for config in configs if run_folder.state(config.folder) != "done"]
+    largest: dict[str, Config] = {}  # of the runs on the same images, which are counted once
+    for config in (one for one in open_ if one.node is None):
+        largest[str(config.data)] = max(config, largest.get(str(config.data), config), key=_images_a_step)
+    for config in largest.values():
+        data.fetch(config.data)
+        data.check_batches(config.data, config.nodes, config.batch_per_node * config.accumulate)
+    if len(open_) > 1:  # one alone is asked as it starts
+        possible = _loop().possible
+        for config in open_:
+            possible.check(config)
+
+
+def _images_a_step(config: Config) -> int:
+    return config.nodes * config.batch_per_node * config.accumulate
+
+
+def _loop() -> Any:
+    with waiting("starting"):
+        gc.disable()  # about a tenth of what importing torch takes is looking for garbage, of which it leaves none
+        from repro.train import loop
+
+        gc.enable()
+    return loop
+
+
+def _guarded(
+    config: Config, before_run: BeforeRun, interrupt: preempt.Interrupt, starts_ranks: bool, speaks: bool, only: bool
+) -> dict[str, Any]:
+    """Trains one run; returns its summary. In a sweep, any failure is printed and kept in it, and the rest runs."""
+    try:
+        return _one(config, before_run, interrupt, starts_ranks, speaks)
+    except Exception as error:
+        if only and not isinstance(error, RunError):
+            raise
+        if isinstance(error, RunError | ConfigError | OSError):
+            _say(f"repro: {explain(error) if isinstance(error, OSError) else error}", True)
+        else:  # a defect of this suite: its traceback is wanted
+            traceback.print_exception(error)
+        return {**run_folder.summary(config.folder), "state": "failed"}
+
+
+def _one(
+    config: Config, before_run: BeforeRun, interrupt: preempt.Interrupt, starts_ranks: bool, speaks: bool
+) -> dict[str, Any]:
+    if not starts_ranks:  # ranks that look at the folder at different moments could disagree: `loop` asks rank 0
+        return dict(_loop().run(config, before_run, interrupt))
+    if run_folder.state(config.folder) == "done":
+        before = same_data.trained_on(config.folder)
+        on = f", on {before}" if before is not None and before.fingerprint else ""
+        _say(f"{config.folder} is done already{on}; remove the folder to run it again.", speaks)
+        return run_folder.summary(config.folder)
     owner = lock.holder(config.folder)
     if owner is not None and owner["pid"] != os.getpid():
         _say(f"{config.folder} is in use by process {owner['pid']} on {owner['host']}; left out.", speaks)
-        return {**record.summary(config.folder), "state": "in use"}
-    return _train(config, interrupt)
-
-
-def _train(config: Config, interrupt: preempt.Interrupt) -> dict[str, Any]:
-    gc.disable()  # about a tenth of what importing torch takes is looking for garbage, of which it leaves none
-    from repro import training
-
-    gc.enable()
-    try:
-        return training.run(config, interrupt)
-    except RunError as error:
-        _say(f"repro: {error}", True)
-        return {**record.summary(config.folder), "state": "failed"}
-
-
-def report(configs: list[Config], summaries: list[dict[str, Any]]) -> None:
-    """The table, the folders, and what to type next. On stdout."""
-    names = varied(configs)
-    table([
-        {**{name: _cell(_value(config, name)) for name in names}, **_columns(summary)}
-        for config, summary in zip(configs, summaries, strict=True)
-    ])  # fmt: skip
-    sources = sorted({f"{s['source']} on {s['network']}" for s in summaries if s["source"]})
-    print(f"\nTimes are of one iteration on one node: {', '.join(sources) or 'none yet'}.")
-    print("Run folders (config.yaml, metrics.jsonl, provenance.json):")
-    for summary in summaries:
-        print(f"  {summary['folder']}")
-    experiment = configs[0].experiment
-    again = f"experiment={experiment}" if experiment != "default" else f"algo={configs[0].algo.name}"
-    print("Next:")
-    if any(summary["state"] != "done" for summary in summaries):
-        print("  the same command again     goes on with what is not done")
-    print(f"  repro run {again} network=ethernet10g     the same on a faster network")
-    print("  repro run model=resnet20 algo=gtopk nodes=32 data=digits epochs=1     the paper's 32 nodes")
-    print(f"  repro plot figures --runs {configs[0].results}     the figures, with these runs in them")
-
-
-def varied(configs: list[Config]) -> list[str]:
-    """The keys in which the runs differ, the algorithm always among them."""
-    names = [f.name for f in dataclasses.fields(Config) if f.name not in ("results", "experiment", "wandb")]
-    differ = [name for name in names if any(_value(c, name) != _value(configs[0], name) for c in configs)]
-    return ["algo", *(name for name in differ if name not in ("algo", "density_warmup"))]
-
-
-def _value(config: Config, name: str) -> Any:
-    value = getattr(config, name)
-    return getattr(value, "name", value)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _columns(summary: dict[str, Any]) -> dict[str, str]:
-    parts = {part: summary[f"{part}_s"] for part in ("compute", "compress", "communicate")}
-    total = None if None in parts.values() else sum(parts.values()) - (summary["hidden_s"] or 0.0)
-    accuracy = summary["test_accuracy"]
-    return {
-        "accuracy": "-" if accuracy is None else f"{100 * accuracy:.2f} %",
-        "sent/node/step": _bytes(summary["bytes_sent_per_step"]),
-        **{part: _milliseconds(seconds) for part, seconds in parts.items()},
-        "iteration": _milliseconds(total),
-        "state": summary["state"] or "-",
-    }
-
-
-def _bytes(count: int | None) -> str:
-    if count is None:
-        return "-"
-    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else milliseconds(seconds)
-
-
-def table(rows: list[dict[str, str]]) -> None:
-    """Rows with the same columns, with rich on a terminal and as aligned text elsewhere."""
-    if sys.stdout.isatty():
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        drawn = Table(*rows[0], box=box.SIMPLE_HEAD)
-        for row in rows:
-            drawn.add_row(*row.values())
-        Console().print(drawn)
-        return
-    widths = [max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]]
-    for cells in [list(rows[0]), *(list(row.values()) for row in rows)]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+        return {**run_folder.summary(config.folder), "state": "in use"}
+    return dict(_loop().run(config, before_run, interrupt))
 
 
 def _say(text: str, speaks: bool) -> None:

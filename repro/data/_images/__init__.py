@@ -1,1 +1,1 @@
-"""What image data sets share: augmentation, images in memory or in files, packed files, downloads."""
+"""Holds what image data sets share: augmentation, images in memory or in files, packed files, downloads."""

@@ -1,18 +1,17 @@
-"""Small images from a folder or a zip file laid out as {train,test}/<class>/<image>, at any depth."""
+"""Reads small images from a folder or a zip file laid out as {train,test}/<class>/<image>, at any depth."""
 
-import io
-import os
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 import numpy as np
-from PIL import Image
 
-from repro.config import ConfigError
-from repro.images.progress import track
+from repro.config.schema import ConfigError
+from repro.data._images.decode import BadImage, decode, read_bounded, read_file
+from repro.waiting import track
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 SPLITS = ("train", "test")
@@ -20,10 +19,10 @@ LAYOUT = "expected {train,test}/<class>/<image>.jpg or .png"
 
 
 def read(source: Path, classes: int, size: int) -> dict[str, np.ndarray]:
-    """Arrays {train,test}_images uint8 [N, size, size, 3], {train,test}_labels uint8 [N], classes (names).
+    """Returns {train,test}_images uint8 [N, size, size, 3], {train,test}_labels uint8 [N], classes (names).
 
-    In the order of split, class and file name, whatever the source. Files that are no images by their name
-    are left alone. Raises ConfigError for any image that is not whole, and for another number of classes.
+    They are in the order of split, class and file name, whatever the source. Files that are no images by their
+    name are ignored. Raises ConfigError for any image that is not whole, and for another number of classes.
     """
     with _opened(source) as (paths, read_bytes):
         images = sorted((path for path in paths if _is_image(path)), key=lambda path: path.parts[-3:])
@@ -40,30 +39,52 @@ def read(source: Path, classes: int, size: int) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[tuple[list[PurePosixPath], Callable[[PurePosixPath], bytes]]]:
-    """The paths of all files in the source, relative to it, and how to read one."""
+def _opened(source: Path) -> Iterator[tuple[list[PurePath], Callable[[PurePath], bytes]]]:
+    """Yields the paths of all files in the source, relative to it, and a function that reads one."""
     if source.is_dir():
-        walk = os.walk(source, followlinks=True)
-        found = [Path(folder, name).relative_to(source) for folder, _, files in walk for name in files]
-        yield [PurePosixPath(path) for path in found], lambda path: (source / path).read_bytes()
+        yield [path.relative_to(source) for path in _walk(source, [])], lambda path: read_file(source / path)
         return
     try:
+        if not source.is_file():  # a FIFO, for example, would block
+            raise OSError("it is no regular file")
         archive = zipfile.ZipFile(source)
     except (OSError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{source} cannot be read as a zip file: {error}. Is it complete?") from None
     with archive:
-        yield (
-            [PurePosixPath(i.filename) for i in archive.infolist() if not i.is_dir()],
-            lambda p: archive.read(str(p)),
-        )
+        entries: dict[PurePath, zipfile.ZipInfo] = {}  # by their paths without `./` and `//`
+        for entry in archive.infolist():
+            path = PurePosixPath(entry.filename)
+            if entry.is_dir():
+                continue
+            if path in entries:
+                raise ConfigError(f"{source} holds {str(path)!r} twice.")
+            entries[path] = entry
+
+        def read_entry(path: PurePath) -> bytes:
+            with archive.open(entries[path]) as file:
+                return read_bounded(file)
+
+        yield list(entries), read_entry
 
 
-def _is_image(path: PurePosixPath) -> bool:
+def _walk(folder: Path, above: list[Path]) -> Iterator[Path]:
+    """Yields all files below, through links too. Raises ConfigError for a link that leads back up."""
+    here = folder.resolve()
+    if here in above:
+        raise ConfigError(f"{folder} is a link that leads back to {here}, above it; remove it.")
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            yield from _walk(entry, [*above, here])
+        else:
+            yield entry
+
+
+def _is_image(path: PurePath) -> bool:
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
     return path.suffix.lower() in SUFFIXES and len(path.parts) >= 3 and path.parts[-3] in SPLITS and not hidden
 
 
-def _classes(source: Path, images: list[PurePosixPath], classes: int) -> list[str]:
+def _classes(source: Path, images: list[PurePath], classes: int) -> list[str]:
     if not images:
         raise ConfigError(f"{source} holds no images in class folders: {LAYOUT}.")
     tops = sorted({str(PurePosixPath(*path.parts[:-3])) for path in images})
@@ -78,13 +99,8 @@ def _classes(source: Path, images: list[PurePosixPath], classes: int) -> list[st
     return sorted(train)
 
 
-def _decode(source: Path, path: PurePosixPath, read_bytes: Callable[[PurePosixPath], bytes], size: int) -> np.ndarray:
+def _decode(source: Path, path: PurePath, read_bytes: Callable[[PurePath], bytes], size: int) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(read_bytes(path))) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        return np.asarray(decode(read_bytes(path), (size, size)))
+    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, BadImage) as error:
         raise ConfigError(f"{source}: the image {str(path)!r} cannot be read: {error}.") from None
-    if pixels.shape != (size, size, 3):
-        height, width, _ = pixels.shape
-        raise ConfigError(f"{source}: the image {str(path)!r} has {width}x{height} pixels, not {size}x{size}.")
-    return pixels

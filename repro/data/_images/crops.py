@@ -1,9 +1,11 @@
-"""The usual ImageNet crops (Szegedy et al., 2015, section 6; as in torchvision) from a given generator."""
+"""Makes the usual ImageNet crops (Szegedy et al., 2015, section 6; as in torchvision) with a given generator."""
 
 import math
 from random import Random
 
 from PIL import Image
+
+from repro.data._images.decode import check_size
 
 SCALE = (0.08, 1.0)  # of the image's area
 RATIO = (3 / 4, 4 / 3)
@@ -11,23 +13,27 @@ BILINEAR = Image.Resampling.BILINEAR
 
 
 def random_resized_crop(image: Image.Image, size: int, generator: Random) -> Image.Image:
-    """A random part of the image, resized to size x size and mirrored half of the time."""
+    """Returns a random part of the image, resized to size x size and mirrored half of the time."""
     left, top, width, height = _random_box(image.width, image.height, generator)
     part = image.crop((left, top, left + width, top + height)).resize((size, size), BILINEAR)
     return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if generator.random() < 0.5 else part
 
 
 def center_crop(image: Image.Image, size: int) -> Image.Image:
-    """The shorter side resized to 256 / 224 of `size`, then the middle: the usual way to test."""
+    """Resizes the shorter side to 256 / 224 of `size`, then crops the middle: the usual way to test.
+
+    Raises BadImage for an image that is too thin.
+    """
     scale = round(size * 256 / 224) / min(image.width, image.height)
     width, height = max(size, int(image.width * scale)), max(size, int(image.height * scale))
+    check_size((width, height))  # an image a thousand times as wide as high would become too large
     image = image.resize((width, height), BILINEAR)
     left, top = round((image.width - size) / 2), round((image.height - size) / 2)
     return image.crop((left, top, left + size, top + size))
 
 
 def _random_box(width: int, height: int, generator: Random) -> tuple[int, int, int, int]:
-    """Left, top, width, height of a part with area and ratio in range; the middle if ten tries find none."""
+    """Returns left, top, width, height of a part with area and ratio in range; the middle if ten tries find none."""
     for _ in range(10):
         area = width * height * generator.uniform(*SCALE)
         ratio = math.exp(generator.uniform(math.log(RATIO[0]), math.log(RATIO[1])))

@@ -1,4 +1,4 @@
-"""Images in class folders too large for memory: decoded by threads, a few batches ahead of the training.
+"""Reads images in class folders too large for memory: threads decode them a few batches ahead of the training.
 
 Threads, not DataLoader's worker processes: ranks may be threads of this process, and forking one that runs
 gloo's and OpenMP's threads can deadlock, while spawning imports torch again for each worker of each rank.
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from repro.config import RunError
-from repro.images import augment
-from repro.images.crops import center_crop, random_resized_crop
+from repro.config.schema import RunError
+from repro.data._images import augment
+from repro.data._images.crops import center_crop, random_resized_crop
+from repro.data._images.decode import BadImage, decode, read_file
 from repro.rng import derive
 
 Sample = tuple[np.ndarray, int]
@@ -28,7 +28,7 @@ Sample = tuple[np.ndarray, int]
 
 @dataclass
 class FileImages:
-    """A data set's Images (see repro.data): file `paths[i]` under `folder` is of class `labels[i]`."""
+    """Reads a data set's Images (see repro.data) from files: `paths[i]` under `folder` is of class `labels[i]`."""
 
     folder: Path
     paths: list[str]
@@ -67,28 +67,27 @@ class FileImages:
         return augment.normalise(images, self.mean, self.std), labels
 
     def _sample(self, index: int, seed: int | None) -> Sample | None:
-        """The image and its class. In place of a skipped one: when training the next of the data set, so that
-        batches stay equal in size on every rank; when testing nothing, so that none counts twice."""
+        """Returns the image and its class. A skipped one is replaced: in training by the next of the data set, so
+        that batches stay equal in size on every rank; in testing by nothing, so that none counts twice."""
         for i in range(index, index + len(self)):
             i %= len(self)
             try:
                 return self._decode(i, seed), int(self.labels[i])
-            except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            except (OSError, BadImage) as error:
                 self._report(self.folder / self.paths[i], error)
             if seed is None:
                 return None
         raise RunError(f"no image in {self.folder} can be decoded")
 
     def _decode(self, index: int, seed: int | None) -> np.ndarray:
-        with Image.open(self.folder / self.paths[index]) as file:
-            image = file.convert("RGB")
+        image = decode(read_file(self.folder / self.paths[index]))
         if seed is None:
             return np.array(center_crop(image, self.size))
-        return np.array(random_resized_crop(image, self.size, random.Random(derive(seed, index))))
+        generator = random.Random(derive(seed, index))  # noqa: S311  (crops, no secrets)
+        return np.array(random_resized_crop(image, self.size, generator))
 
     def _report(self, path: Path, error: Exception) -> None:
-        failed_to_read = isinstance(error, OSError) and error.errno is not None  # the disk's fault
-        if failed_to_read or not self.skip_bad:
+        if isinstance(error, OSError) or not self.skip_bad:  # a disk error is never skipped
             raise RunError(
                 f"the image {path} cannot be read: {error}. Repair or delete it, or type on_bad_image=skip"
             ) from None

@@ -1,4 +1,4 @@
-"""Images held in memory as bytes, shared by all ranks of a process."""
+"""Holds images in memory as bytes, shared by all ranks of a process."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repro.config import ConfigError
-from repro.images import augment
+from repro.data._images import augment
 
 
 @dataclass(frozen=True)
 class MemoryImages:
-    """A data set's Images (see repro.data) from arrays."""
+    """Holds a data set's Images (see repro.data) in arrays."""
 
     images: Tensor  # uint8 [N, H, W, 3]
     labels: Tensor  # int64 [N]
@@ -45,10 +44,7 @@ def train_and_test(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> dict[str, MemoryImages]:
-    """A data set's two parts, each from (images, labels); the first is augmented. Raises ConfigError."""
-    check_normalisation(mean, std)
-    if not 0 <= pad <= train[0].shape[1]:
-        raise ConfigError(f"data.pad={pad}: must be a number of pixels from 0 to {train[0].shape[1]}.")
+    """Returns a data set's two parts, each made from (images, labels); the first is augmented."""
     tensors = {
         name: (
             torch.from_numpy(images),
@@ -59,12 +55,3 @@ def train_and_test(
         for name, (images, labels) in {"train": train, "test": test}.items()
     }
     return {"train": MemoryImages(*tensors["train"], pad, flip), "test": MemoryImages(*tensors["test"])}
-
-
-def check_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Raises ConfigError unless there is a mean and a positive standard deviation for red, green and blue."""
-    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-        raise ConfigError(
-            f"data.mean={list(mean)} data.std={list(std)}: three numbers each, all of std above 0, "
-            "for example data.mean=[0.5,0.5,0.5] data.std=[0.25,0.25,0.25]."
-        )

@@ -1,42 +1,61 @@
-"""A data set packed into one file: an uncompressed .npz; reading checks the CRC-32 that each array carries.
+"""Packs a data set into one file: an uncompressed .npz; reading checks the CRC-32 that each array carries.
 
 Any tool with NumPy opens it, nothing in it is pickled, and the same images give the same bytes.
 """
 
+import fcntl
+import hashlib
 import os
 import zipfile
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from repro.config import ConfigError
+from repro import screen
+from repro.config.schema import ConfigError
 
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the file whole or not at all. Raises ConfigError if the place cannot be written or is full."""
-    pending = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Writes the file whole or not at all. Raises ConfigError if the place cannot be written or is full."""
+    pending = path.with_name(f".{path.name}.part")  # one name, so that what a kill leaves is written over
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pending.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwargs for allow_pickle
-            file.flush()
-            os.fsync(file.fileno())
-        pending.replace(path)
+        with _alone(pending) as file:
+            try:
+                np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwargs for allow_pickle
+                file.flush()
+                os.fsync(file.fileno())
+                pending.replace(path)
+            except BaseException:
+                pending.unlink(missing_ok=True)
+                raise
     except OSError as error:
         size = sum(array.nbytes for array in arrays.values())
         raise ConfigError(
-            f"{path} cannot be written: {error.strerror or error}. It needs {size / 1e6:.0f} MB; "
+            f"{path} cannot be written: {error.strerror or error}. It needs {screen.size(size)}; "
             "choose a folder with data.root=FOLDER (`repro run`) or --root FOLDER (`repro data`)."
         ) from None
-    finally:
-        if pending.parent.is_dir():
-            pending.unlink(missing_ok=True)
+
+
+def _alone(pending: Path) -> BinaryIO:
+    """Opens the file for writing, empty, once no other process writes to it."""
+    while True:
+        pending.touch()
+        file = open(pending, "r+b")  # noqa: SIM115  (the caller closes it)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if pending.exists() and os.path.samestat(pending.stat(), os.fstat(file.fileno())):
+            file.truncate(0)
+            return file
+        file.close()  # the other process has renamed it meanwhile
 
 
 def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
-    """These arrays of the file. Raises ConfigError, with `again` as what to type, if a bit changed."""
+    """Returns these arrays of the file. Raises ConfigError, with `again` as what to type, if a bit changed."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
@@ -44,6 +63,14 @@ def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
         raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
 
 
+def fingerprint(path: Path, names: Iterable[str]) -> str:
+    """Returns 12 hexadecimal digits for these arrays, from the CRC-32 and the size that the file has of each."""
+    with zipfile.ZipFile(path) as file:
+        held = [file.getinfo(f"{name}.npy") for name in names]
+    text = "".join(f"{one.filename} {one.CRC:08x} {one.file_size}\n" for one in held)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
 def is_whole(path: Path) -> bool:
-    """Whether the file ends as it should: a quick look that finds truncation, but no changed bit."""
+    """Returns whether the file ends as it should: a quick look that finds truncation, but no changed bit."""
     return zipfile.is_zipfile(path)

@@ -1,0 +1,1 @@
+"""Where ranks live: threads, processes, machines, network namespaces and SLURM jobs."""

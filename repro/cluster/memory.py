@@ -1,0 +1,101 @@
+"""How much memory ranks take on this machine's CPU: a formula that `benchmarks/memory.py` holds to measured runs.
+
+    base + (vectors * nodes + first) * 4 m + nodes * 4 * batch_per_node * activations
+
+m and the activations come from the network on PyTorch's meta device, which computes shapes alone.
+Ranks take turns to compute, but the C library keeps for each thread what it has freed. An evaluation that holds more
+than a step adds the difference, for those whose turn it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from pathlib import Path
+
+import torch
+
+from repro import models, screen
+from repro.config.schema import Config, ConfigError
+
+BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mirror, once used
+PROCESS = 0.25e9  # of it what a forked rank does not share
+VECTORS = 6.2  # of m float32, a rank: parameters, gradient, velocity, residual, and what a step makes for itself
+FIRST = 2.4  # more of them on rank 0, whose step is timed before the run
+EVALUATED = 250  # images at once
+
+
+def needed(config: Config) -> float:
+    """Returns the peak bytes of `config`'s ranks on the CPU of one machine."""
+    processes = config.cluster.name in ("processes", "lab")
+    if config.node is not None:  # nothing is trained: messages alone
+        return BASE + config.nodes * PROCESS
+    parameters, activations, largest = shape(config)
+    cores = len(os.sched_getaffinity(0))
+    turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
+    training = 4 * activations * config.batch_per_node
+    evaluating = 4 * 3 * largest * min(EVALUATED, _test_images(config) / config.nodes)
+    vectors = (VECTORS * config.nodes + FIRST) * 4 * parameters
+    more = turns * max(0.0, evaluating - training)
+    return BASE + vectors + config.nodes * (training + (PROCESS if processes else 0)) + more
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError with the number of nodes that fit into what is free."""
+    room = available()
+    if room is None or (config.device != "cpu" and torch.cuda.is_available()):
+        return
+    if (need := needed(config)) <= room:
+        return
+    fewer = (dataclasses.replace(config, nodes=nodes) for nodes in range(config.nodes - 1, 0, -1))
+    fit = next((one.nodes for one in fewer if needed(one) <= room), 0)
+    advice = f"{fit} nodes fit: type nodes={fit}" if fit else "not even one node fits: type a smaller batch_per_node"
+    raise ConfigError(
+        f"nodes={config.nodes} of model={config.model.name} need about {screen.size(need)} of memory, and "
+        f"{screen.size(room)} are free; {advice}"
+    )
+
+
+def available() -> float | None:
+    """Bytes that the machine and this process's control group still have; None where neither tells."""
+    rooms = [float(limit - used) for limit, used in _limits()]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        rooms += [int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        pass
+    return min(rooms, default=None)
+
+
+def shape(config: Config) -> tuple[int, int, int]:
+    """Parameters, and of one image the entries of all layers' outputs together and of the largest."""
+    options = tuple(sorted(config.model.options.items()))
+    return _shape(config.model.name, config.data.classes, config.data.image_size, options)
+
+
+@functools.cache
+def _shape(name: str, classes: int, image_size: int, options: tuple[tuple[str, object], ...]) -> tuple[int, int, int]:
+    sizes = [0]
+
+    def note(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
+        sizes.append(output.numel() // 2)
+
+    with torch.device("meta"):
+        model = models.load(name, classes, image_size, 0, torch.Generator("cpu"), **dict(options))
+        for module in model.modules():
+            if not list(module.children()):
+                module.register_forward_hook(note)
+        model.eval()(torch.zeros(2, 3, image_size, image_size))  # eval: dropout would draw from a CPU generator
+    return sum(layer.numel() for layer in model.parameters()), sum(sizes), max(sizes)
+
+
+def _test_images(config: Config) -> float:
+    return float(config.data.options.get("test_images", 10_000))
+
+
+def _limits() -> list[tuple[int, int]]:
+    from repro.cluster.limits import control_groups
+
+    v1 = control_groups("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
+    return [*v1, *control_groups("memory", "memory.max", "memory.current")]

@@ -1,0 +1,33 @@
+"""Sets TCP for links on which time is dilated: its timers do not know that everything lasts D times as long.
+
+- After a pause of a retransmission time-out TCP forgets its window. Compute that lasts D times as long would make
+  pauses that the paper's never had: `tcp_slow_start_after_idle=0`, and windows that begin large.
+- A receiver acknowledges after up to 40 ms: at once (`quickack`), since that wait cannot be dilated.
+- A packet counts as lost after 200 ms at least, but a queue takes D times as long to drain: `rto_min` is D times that.
+- Queues and buffers stay what they are in bytes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+RTO_MS = 200  # Linux's own minimum
+WINDOW = 1000  # segments, 1.4 MB
+SETTINGS = {
+    "tcp_slow_start_after_idle": "0",
+    "tcp_no_metrics_save": "1",  # else a connection would begin with what an earlier one met
+    "tcp_rmem": "4096 4194304 33554432",  # a whole message can come before its receiver asks for it
+    "tcp_wmem": "4096 4194304 33554432",
+    "tcp_limit_output_bytes": "1048576",  # before the bucket, of one connection: less than its queue holds
+}
+
+
+def dilate(node: Any, wire: int, network: str, dilation: float) -> None:
+    """Sets this process's network namespace; `node` is its netlink, `wire` the interface, `network` its prefix."""
+    for name, value in SETTINGS.items():
+        with suppress(OSError):  # a kernel that has it for the whole machine only
+            Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
+    metrics = {"initcwnd": WINDOW, "initrwnd": WINDOW, "quickack": 1, "rto_min": int(RTO_MS * dilation)}
+    node.route("replace", dst=network, oif=wire, scope="link", proto="kernel", metrics=metrics)

@@ -1,0 +1,53 @@
+"""Times what all ranks of one machine do at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from repro.comm.collective import Collective
+from repro.comm.sockets import SocketTransport
+
+PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
+
+
+@contextmanager
+def first() -> Iterator[None]:
+    """Lets this thread run before other work of the machine while inside, where it may ask for that (root on Linux).
+
+    Ranks in the lab sleep most of the time, and what they do between two messages must not wait for others.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, priority)
+
+
+def from_common_start(action: Callable[[], object], control: Collective, repeats: int) -> list[float]:
+    """Returns on every rank the seconds of `action` from a common start to the last rank, `repeats` times. Collective.
+
+    The ranks must share one clock: they are processes of one machine. Where messages are held, that is the clock of a
+    rank that is woken on time."""
+    seconds, wire = [], control.transport
+    for _ in range(repeats):
+        start = max(control.gather_objects(time.monotonic())) + PAUSE_S
+        if isinstance(wire, SocketTransport):
+            start_ns = int(1e9 * start)
+            with first():
+                wire.clock.sleep_until(start_ns)
+                action()
+                seconds.append(1e-9 * (wire.clock.now_ns() - start_ns))
+        else:
+            time.sleep(max(0.0, start - time.monotonic()))
+            action()
+            seconds.append(time.monotonic() - start)
+    return [max(ranks) for ranks in zip(*control.gather_objects(seconds), strict=True)]

@@ -1,0 +1,39 @@
+"""Defines `repro map`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from repro.commands.overrides import Overrides
+
+
+def register(app: typer.Typer) -> None:
+    app.command("map")(map_)
+
+
+def map_(
+    overrides: Overrides = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the composed settings and stop.")] = False,
+) -> None:
+    """Predict the fastest algorithm over bandwidth and latency; nothing is trained.
+
+    \b
+    repro map experiment=tradeoff                         2 to 128 nodes: about 20 minutes on one core
+    repro map model=resnet20 nodes=8,32                   a part of it
+    repro map model=vgg16 tradeoff.node=measured          compute timed here too
+    repro plot figures --only tradeoff                    draw what was predicted
+
+    Its grid of networks is tradeoff.bits_per_s and tradeoff.alpha_s, of experiment=tradeoff unless another is named.
+    What is predicted already stays: type the same command to go on.
+    """
+    from repro.config import compose
+
+    configs = compose.typed(overrides or [], {"experiment": "tradeoff"})
+    if show:
+        typer.echo("---\n".join(compose.to_yaml(one) for one in configs), nl=False)
+        return
+    from repro.timing import fastest_map
+
+    fastest_map.run(configs, print)  # not typer.echo, which writes into the bar

@@ -1,0 +1,54 @@
+"""Splits the KEY=VALUE words that commands take, and completes them in the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+
+def take(words: Iterable[str] | None, own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Returns the values of a command's own keys, by default those of `own`, and all other words as they are."""
+    values, rest = dict(own), []
+    for word in words or []:
+        key, equals, value = word.partition("=")
+        if equals and key in own:
+            values[key] = value
+        else:
+            rest.append(word)
+    return values, rest
+
+
+def words(values: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+Completion = Callable[[typer.Context, str], list[tuple[str, str]]]
+
+
+def completing(own: Callable[[], Mapping[str, Sequence[str]]]) -> Completion:
+    """Returns what completes a parameter called `overrides`; `own`: the command's own keys, and values for them."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+        from repro.config import completion
+
+        return completion.overrides(ctx.params.get("overrides") or [], incomplete, own())
+
+    return complete
+
+
+complete = completing(dict)
+
+
+def complete_key(incomplete: str) -> list[str]:
+    from repro.config import explain, groups
+
+    known = [*groups.GROUPS, *groups.root_keys(), *explain.options()]
+    return [key for key in known if key.startswith(incomplete)]
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", autocompletion=complete, help="Settings; commas sweep."),
+]

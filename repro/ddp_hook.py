@@ -1,0 +1,146 @@
+"""Makes algorithms a communication hook of DistributedDataParallel; users find it in `repro.distributed`."""
+
+# DDP reads the annotations of a hook, so they are no texts in this file.
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+
+from repro import algorithms
+from repro.algorithms import Algorithm
+from repro.comm.collective import Collective
+from repro.comm.traffic import Traffic
+from repro.config import compose
+from repro.config.schema import ConfigError
+from repro.ddp_buckets import Layout
+from repro.user_loop import connect, make
+
+LAYOUT = "layout"  # of the buckets, in the state of a hook
+DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
+
+
+class State:
+    """Holds one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
+
+    `density` may be changed between steps; `traffic` is that of the last step. The first two steps are dense, as DDP
+    then forms its buckets anew. After `load_state_dict`, before the first step, a run goes on with the same bits: while
+    the new DDP has not formed the buckets that were saved, the gradient is put together as they have it, and sent
+    after backward, not beside it. A state saved within the first two steps begins with them again.
+
+    The hook does not see the optimizer: where the algorithm has momentum of its own (dgc, qadam), it must have none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        density: float | None = None,
+        seed: int = 0,
+        group: dist.ProcessGroup | None = None,
+        **options: Any,
+    ):
+        self.algo, self.density, self.group = compose.algorithm(name, options, seed, density), density, group
+        kind = algorithms.of(self.algo)
+        if kind.mixes or kind.wraps:
+            what = "mixes weights" if kind.mixes else "is DDP itself"
+            raise ConfigError(f"algo={name} {what} and cannot be a hook of DDP's gradients; choose algo=dense, for one")
+        self.buckets: dict[int, Algorithm] = {}
+        self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
+        self.layout, self.waiting = Layout(), list[Future[None]]()
+        self.collective: Collective | None = None
+        self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
+        self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
+
+    @property
+    def traffic(self) -> Traffic:
+        return Traffic() if self.collective is None else self.collective.traffic
+
+    def start(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        """Aggregates the bucket on a thread, while backward fills the next one; in one order on all ranks."""
+        gradient, layers = bucket.buffer(), bucket.parameters()
+        if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
+            self.collective = connect(self.group, gradient.device).aside()
+        if self.ended:
+            self.collective.traffic = Traffic()
+        forming, number = self.steps < DENSE_STEPS, bucket.index()
+        resumed = forming and bool(self.layout.buckets)
+        if self.steps == 0:
+            self.layout.first(layers)
+        if not forming:
+            self.layout.final(number, layers)
+        if resumed:
+            self.layout.hold(layers, bucket.gradients())
+        elif not forming and number not in self.buckets:
+            self.buckets[number] = self.algorithm(number, layers)
+        algorithm = None if forming else self.buckets[number]
+        self.ended = bucket.is_last()
+        self.steps += self.ended
+
+        cuda = gradient.is_cuda
+        stream = torch.cuda.stream(torch.cuda.current_stream(gradient.device)) if cuda else nullcontext()
+        ready: Future[None] = Future(devices=[gradient.device] if cuda else [])
+        if resumed:
+            done = ready.then(lambda all_of_them: (all_of_them.value(), gradient)[1])
+        else:
+            done = ready.then(lambda _: self.aggregate(gradient, algorithm))  # what it raises reaches backward()
+        self.waiting.append(ready)
+        if self.ended or not resumed:
+            waiting, self.waiting = self.waiting, []
+            self.thread.submit(self.begin, waiting, stream, resumed)
+        return done
+
+    @torch.no_grad()
+    def begin(self, waiting: list[Future[None]], stream: AbstractContextManager[Any], resumed: bool) -> None:
+        """Aggregates the buckets that wait, on the thread; after a resume all of a step at once."""
+        with stream:
+            try:
+                if resumed:
+                    self.layout.aggregate(self.one_bucket)
+            except Exception as error:
+                for ready in waiting:
+                    ready.set_exception(error)  # type: ignore[arg-type]  # it is typed as a result
+                return
+            for ready in waiting:
+                ready.set_result(None)
+
+    def one_bucket(self, number: int, gradient: Tensor) -> Tensor:
+        """Returns the update of a bucket that was saved, while DDP has others."""
+        if number not in self.buckets:
+            self.buckets[number] = self.algorithm(number, self.layout.members(number))
+        return self.aggregate(gradient, self.buckets[number])
+
+    def algorithm(self, number: int, layers: Sequence[Tensor]) -> Algorithm:
+        made = make(self.algo, self.density, layers, layers[0].device)
+        if number in self.saved:
+            made.load_state_dict(self.saved.pop(number))
+        return made
+
+    @torch.no_grad()
+    def aggregate(self, gradient: Tensor, algorithm: Algorithm | None) -> Tensor:
+        assert self.collective is not None  # noqa: S101  (for the type checker: `start` made it)
+        if algorithm is None:
+            return self.collective.all_reduce(gradient).div_(self.collective.size)
+        if self.density is not None and self.algo.sparse:
+            algorithm.density = self.density
+        return algorithm.step(gradient, self.collective)
+
+    def state_dict(self) -> dict[int | str, Any]:
+        """Returns the state of this rank; each rank saves its own."""
+        kept = self.saved | {number: algorithm.state_dict() for number, algorithm in self.buckets.items()}
+        return {**kept, LAYOUT: dict(self.layout.buckets)}
+
+    def load_state_dict(self, state: dict[int | str, Any]) -> None:
+        """Raises ConfigError after the first step: DDP would have formed its buckets."""
+        if self.steps or not self.ended:
+            raise ConfigError("load the State of a hook before the first step of a new DistributedDataParallel")
+        self.saved = {number: kept for number, kept in state.items() if isinstance(number, int)}
+        self.layout, self.buckets = Layout(dict(state.get(LAYOUT, {}))), {}
+
+
+def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:
+    """Returns the average update for a bucket of gradients, as `DistributedDataParallel.register_comm_hook` asks."""
+    return state.start(bucket)

@@ -1,0 +1,44 @@
+"""Lists iterations of the paper's cluster on real TCP, time dilated, beside the published ones."""
+
+from repro.figures import _draw, _times
+from repro.iteration_time import PARTS, IterationTime
+from repro.report.summaries import Results
+from repro.tables import Row
+
+TITLE = "Iterations of the paper's cluster, measured with time dilated"
+COMMAND = "repro run experiment=dilated"
+NODES = {"paper": "published", "paper_compute": "published compute, our selection", "measured": "timed here"}
+
+
+def table(results: Results) -> list[Row]:
+    """Returns one row for each iteration; `over dense` is over dense without overlap on as many nodes."""
+    rows = _times.dilated(results)
+    dense = {_place(row): row for row in rows if row["algo"] == "dense" and row["overlap"] == "off"}
+    return [_line(results, row, dense.get(_place(row))) for row in rows]
+
+
+def _place(row: Row) -> tuple[str, int]:
+    return row["model"], row["nodes"]
+
+
+def _line(results: Results, row: Row, dense: Row | None) -> Row:
+    rates = results.paper["throughput_per_node"].get(row["model"], {})
+    theirs = rates.get(row["algo"], {}).get(row["nodes"]) if row["overlap"] == "off" else None
+    total = IterationTime.of(row).total
+    modelled = row["modelled_s"]
+    return {
+        "model": _draw.model_name(row["model"]),
+        "nodes": row["nodes"],
+        "algorithm": _draw.algo_name(row["algo"]) + (", overlapped" if row["overlap"] == "on" else ""),
+        "node": NODES[row["node"]],
+        **{f"{part[:-2]} (ms)": 1e3 * row[part] for part in PARTS},
+        "hidden (ms)": 1e3 * row["hidden_s"],
+        "iteration (ms)": 1e3 * total,
+        "from": 1e3 * min(row["iterations_s"]),
+        "to": 1e3 * max(row["iterations_s"]),
+        "modelled (ms)": None if modelled is None else 1e3 * modelled,
+        "published (ms)": 1e3 * row["batch_per_node"] / theirs if theirs else None,
+        "over dense": IterationTime.of(dense).total / total if dense else None,
+        "D": row["dilation"],
+        "source": row["source"],
+    }

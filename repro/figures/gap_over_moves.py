@@ -1,0 +1,166 @@
+"""Draws how far sparse S-SGD ends below dense, against how often an entry can move in the run: when it is free."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from repro.figures import _draw, _legend
+from repro.report import pairs, reference_curves
+from repro.report.pairs import Pair
+from repro.report.reference_curves import Run
+from repro.report.summaries import Results
+from repro.report.verdicts import MARGIN
+from repro.tables import Row
+
+TITLE = "What sparse S-SGD costs in accuracy, against how often an entry moves"
+COMMAND = "repro run experiment=density_sensitivity"
+DATA, IMAGES = "cifar10", 50_000
+UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
+SHAPES = {"k entries an update": "^", "up to k × P (Top-k, DGC)": "s", "k random entries": "X"}
+MOMENTUM = {"momentum after aggregation": "#009E73", "momentum correction": "#D55E00", "no momentum": "#000000"}
+TICKS = (-1, 0, 1, 3, 10, 30)
+
+
+def table(results: Results) -> list[Row]:
+    """Returns one row per run: ours on CIFAR-10 that have a dense run like them, and the reference's Top-k."""
+    groups = {group.runs[0]: group for _, group in results.all_groups() if group.settings["data"]["name"] == DATA}
+    trained = [group for group in groups.values() if group.settings["steps"] is None]
+    dense = [group for group in trained if group.algo == "dense"]
+    rows = []
+    for group in trained:
+        if group.settings["density"] < 1 and (pair := pairs.best([group], dense)):
+            rows += _of_pair(pair)
+    return rows + list(_of_reference(results.reference))
+
+
+def _of_pair(pair: Pair) -> list[Row]:
+    """Returns a row for each seed that both have kept; otherwise one, for the mean of several."""
+    group, settings = pair.ours, pair.ours.settings
+    mine, dense = (pairs.accuracies(one, pair.epoch) for one in (group, pair.reference))
+    ours, theirs = pair.accuracies
+    gaps = {str(seed): dense[seed] - mine[seed] for seed in pair.seeds()}
+    several = {} if gaps else {" ".join(map(str, group.seeds)): theirs - ours}
+    steps = next(row["step"] for row in group.curve if row["epoch"] == pair.epoch)
+    same = {
+        "model": group.model,
+        "algo": group.algo,
+        "nodes": group.nodes,
+        "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
+        "lr": settings["lr"],
+        "density": settings["density"],
+        "momentum": _momentum(settings),
+        "data": group.data,
+        "schedule": pair.schedule,
+        "whole": pair.whole,
+        "precision": settings["precision"],
+        "source": "trained",
+        "n": 1 if gaps else group.n,
+        "steps": steps,
+        "moves": _moves(group.algo, settings["density"], steps, group.nodes),
+    }
+    return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
+
+
+def _moves(algo: str, density: float, steps: float, nodes: int) -> float:
+    """Returns how many times an entry can be in the update, on average over all entries."""
+    return density * steps * (nodes if algo in UNION else 1)
+
+
+def _momentum(settings: dict[str, Any]) -> str:
+    correction, none = list(MOMENTUM)[1:]
+    if any(name.startswith("momentum") and value for name, value in settings["algo"]["options"].items()):
+        return correction
+    return list(MOMENTUM)[0] if settings["momentum"] else none
+
+
+def _of_reference(runs: list[Run]) -> Iterator[Row]:
+    """Yields how far each Top-k run is below the mean of dense runs with its model, nodes, batch and rate, if any."""
+    settings = ("model", "nodes", "batch_per_node", "lr")
+    for run in runs:
+        if reference_curves.algo(run) != "topk":
+            continue
+        dense_runs = [other for other in runs if reference_curves.algo(other) == "dense"]
+        like = [other for other in dense_runs if all(other[name] == run[name] for name in settings)]
+        epochs = min((len(one["test_accuracy"]) for one in (run, *like)), default=0)
+        if like:
+            dense = sum(other["test_accuracy"][epochs - 1] for other in like) / len(like)
+            steps = epochs * IMAGES // (run["nodes"] * run["batch_per_node"])
+            yield {
+                "model": run["model"],
+                "algo": "topk",
+                "nodes": run["nodes"],
+                "batch_per_node": run["batch_per_node"],
+                "lr": run["lr"],
+                "density": run["density"],
+                "momentum": list(MOMENTUM)[0],
+                "data": DATA,
+                "schedule": f"job {run['job']}",
+                "whole": True,
+                "precision": "float32",
+                "source": "reference",
+                "n": 1,
+                "steps": steps,
+                "moves": _moves("topk", run["density"], steps, run["nodes"]),
+                "seeds": None,
+                "below_dense": dense - run["test_accuracy"][epochs - 1],
+            }
+
+
+def draw(rows: list[Row]) -> Figure:
+    figure, (panel,) = _draw.panels(1, height=2.5)
+    panel.axhspan(-MARGIN, MARGIN, color="0.93", zorder=0)
+    panel.axhline(0, color=_draw.INK, linewidth=0.6, zorder=0.5)
+    for row in sorted(rows, key=lambda row: row["source"] == "trained"):
+        colour = MOMENTUM[row["momentum"]] if row["source"] == "trained" else _draw.PUBLISHED
+        fill = colour if row["whole"] else "white"
+        (mark,) = panel.plot(row["moves"], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)
+        mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="", label=_label(row))
+    panel.set_xscale("log")
+    panel.set_yscale("symlog", linthresh=1, linscale=0.6)
+    gaps = [row["below_dense"] for row in rows]
+    panel.set_ylim(min(-1.3 * MARGIN, *gaps), max(1.3 * MARGIN, *gaps) * 1.6)
+    panel.set_yticks([tick for tick in TICKS if tick <= max(MARGIN, *gaps)])
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+    panel.set_xlabel("times an entry can move in the run")
+    panel.set_ylabel("points below dense")
+    panel.margins(x=0.06)
+    _legend.of_panels(figure, [panel])
+    _legend.note(figure, *_notes(rows))
+    return figure
+
+
+def _shape(row: Row) -> str:
+    few, union, random = SHAPES
+    return random if row["algo"] == "randomk" else union if row["algo"] in UNION else few
+
+
+def _label(row: Row) -> str:
+    """Names what the mark's shape, colour and filling say."""
+    if row["source"] != "trained":
+        return f"reference curves, {_draw.algo_name(row['algo'])}"
+    other = "" if row["momentum"] == list(MOMENTUM)[0] else f", {row['momentum']}"
+    return _shape(row) + other + (", whole schedule" if row["whole"] else "")
+
+
+def _notes(rows: list[Row]) -> list[str]:
+    ours = [row for row in rows if row["source"] == "trained"]
+    lines = [
+        "Moves: density × steps, × P where the update holds what all nodes selected. Grey band: within 1 point. "
+        "Hollow: a short or a compressed schedule."
+    ]
+    if ours:
+        models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))
+        nodes = ", ".join(map(str, sorted({row["nodes"] for row in ours})))
+        precisions = ", ".join(sorted({row["precision"] for row in ours}))
+        datas = ", ".join(sorted({_draw.data_name(row["data"]) for row in ours}))
+        seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
+        lines.append(f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule; {seeds}.")
+    if len(ours) < len(rows):
+        lines.append(
+            "Reference: kljp/topk_results, Top-k against dense of the same P, batch and learning rate, float32."
+        )
+    return lines

@@ -1,0 +1,192 @@
+"""Reads a run folder as it was left, for the summaries. A folder that no run can have left so is damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from repro.config.compose import from_yaml
+from repro.config.schema import Config, ConfigError
+from repro.data import Content
+from repro.iteration_time import PARTS
+from repro.json_text import json_text
+from repro.runs import metrics
+from repro.runs.status import STATES
+
+TEXT, WHOLE, NUMBER, LIST, OBJECT, NULL = str, int, float, list, dict, type(None)  # a whole number is a NUMBER too
+Fields = dict[str, tuple[type, ...]]
+
+# What is read of each file. A field that ends with "?" may be missing; those not named here may be anything.
+STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}  # of a run that is done
+PROVENANCE: Fields = {
+    "data?": (TEXT,), "fingerprint?": (TEXT,), "versions?": (OBJECT,), "cpu?": (TEXT,), "cpus?": (WHOLE, NULL),
+    "processor?": (OBJECT,), "rates?": (OBJECT,), "gpus?": (LIST,), "device?": (TEXT,), "platform?": (TEXT,),
+    "git?": (OBJECT, NULL),
+}  # fmt: skip
+COUNTED = (NUMBER, NULL)
+LINES: dict[str, Fields] = {  # by kind
+    "step": {
+        "step": (WHOLE,), "k?": COUNTED, "bytes_sent?": COUNTED, "messages?": COUNTED, "rounds?": COUNTED,
+        "period?": (WHOLE,),
+    },
+    "eval": {
+        "step": (WHOLE,), "epoch": (NUMBER,), "test_accuracy": (NUMBER,), "train_loss?": COUNTED, "test_loss?": COUNTED,
+    },
+    "iteration_time": {
+        "source": (TEXT,), "network": (TEXT,), "nodes": (WHOLE,), "hidden_s?": COUNTED,
+        **dict.fromkeys(PARTS, (NUMBER,)),
+    },
+}  # fmt: skip
+RECORD: Fields = {
+    **dict.fromkeys(("step", "nodes", "parameters", "k", "kept"), (WHOLE,)),
+    **dict.fromkeys(("held_mass", "selected_mass", "lost_mass"), (NUMBER,)),
+    "schedule": (LIST,), "selections?": (LIST,), "result?": (OBJECT,),
+}  # fmt: skip
+SELECTION: Fields = {"index": (LIST,), "value": (LIST,)}
+MOST = 1e300  # no count and no measurement; NaN is not below it either
+NAMES = {TEXT: "a text", WHOLE: "a whole number", NUMBER: "a number", LIST: "a list", OBJECT: "an object", NULL: "null"}
+
+
+class Damaged(Exception):
+    """Says in one line why a run folder is left out."""
+
+
+@dataclass(frozen=True)
+class Run:
+    config: Config
+    provenance: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    recorded: list[dict[str, Any]]
+
+    @property
+    def content(self) -> Content:
+        return Content(self.provenance.get("data", self.config.data.name), self.provenance.get("fingerprint", ""))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [line for line in self.metrics if line["kind"] == kind]
+
+
+def read_run(place: Path) -> Run:
+    """Returns a run that is done. Raises Damaged where it is not, or where a file of it is not as a run leaves it."""
+    status = _object(place / "status.json", {"state": (TEXT,)})
+    if status["state"] != "done":
+        raise Damaged(status["state"] if status["state"] in STATES else f"status.json: no state is {status['state']!r}")
+    _check(status, STATUS, "status.json")
+    lines = _metrics(place, status)
+    recorded = _recorded(place / "recorded.json") if os.path.lexists(place / "recorded.json") else []
+    return Run(_config(place), _provenance(place / "provenance.json"), lines, recorded)
+
+
+def _config(place: Path) -> Config:
+    _text(place / "config.yaml")
+    try:
+        config = from_yaml(place / "config.yaml")
+    except ConfigError as error:
+        raise Damaged(f"config.yaml: {str(error).removeprefix(f'{place}/config.yaml is ')[:300]}") from None
+    if not config.is_named(place.name):
+        raise Damaged(f"config.yaml: its settings are those of the run {config.run_id}")
+    return config
+
+
+def _provenance(file: Path) -> dict[str, Any]:
+    said = _object(file, PROVENANCE)
+    for name, kinds in (("versions", (TEXT,)), ("rates", (NUMBER,))):
+        _check(said.get(name, {}), dict.fromkeys(said.get(name, {}), kinds), f"{file.name}: {name}")
+    if not all(isinstance(gpu, str) for gpu in said.get("gpus", [])):
+        raise Damaged(f"{file.name}: gpus has an entry that is no text")
+    _check(said.get("git") or {}, {"commit?": (TEXT,)}, f"{file.name}: git")
+    return said
+
+
+def _metrics(place: Path, status: dict[str, Any]) -> list[dict[str, Any]]:
+    text = _text(place / metrics.NAME)
+    reached = metrics.from_json(status.get("metrics"))
+    if reached is not None and metrics.changed(place, reached):
+        raise Damaged(f"{metrics.NAME} is not what it was when the run ended")
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        read = _json(line, f"{metrics.NAME}, line {number}")
+        at = f"{metrics.NAME}, line {number}"
+        _check(read, {"kind": (TEXT,)}, at)
+        _check(read, LINES.get(read["kind"], {}), at)
+        lines.append(read)
+    steps = [line["step"] for line in lines if line["kind"] == "step"]
+    if steps != list(range(1, status["step"] + 1)) or not steps:
+        raise Damaged(f"{metrics.NAME} does not have each of the {status['step']} steps once")
+    if status["step"] != status["steps"]:
+        raise Damaged(f"status.json: done at step {status['step']} of {status['steps']}")
+    return lines
+
+
+def _recorded(file: Path) -> list[dict[str, Any]]:
+    records = _json(_text(file), file.name)
+    if not isinstance(records, list):
+        raise Damaged(f"{file.name}: it is no list")
+    for number, record in enumerate(records, 1):
+        at = f"{file.name}, record {number}"
+        _check(record, RECORD, at)
+        if not all(_is_round(done) for own in record["schedule"] for done in (own if own.__class__ is list else [0])):
+            raise Damaged(f"{at}: schedule has a round that is none")
+        for selection in chain(record.get("selections", []), [record["result"]] if "result" in record else []):
+            _check(selection, SELECTION, f"{at}, selection")
+            each = [*selection["index"], *selection["value"]]
+            if not all(_is(value, NUMBER) for value in each) or len(selection["index"]) != len(selection["value"]):
+                raise Damaged(f"{at}: a selection is not of indices and as many values")
+    return records
+
+
+def _is_round(done: Any) -> bool:
+    """Returns whether this is (to, bytes sent, source, bytes received, how often); to and source may be null."""
+    whole = isinstance(done, list) and len(done) == 5
+    return whole and all(_is(value, WHOLE) or (value is None and at in (0, 2)) for at, value in enumerate(done))
+
+
+def _object(file: Path, fields: Fields) -> dict[str, Any]:
+    read = _json(_text(file), file.name)
+    _check(read, fields, file.name)
+    return dict(read)
+
+
+def _text(file: Path) -> str:
+    if not file.is_file():  # a pipe, say, would not end
+        raise Damaged(f"{file.name} is {'no file' if file.exists() else 'missing'}")
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise Damaged(f"{file.name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Damaged(f"{file.name} is no text") from None
+
+
+def _json(text: str, at: str) -> Any:
+    """Reads JSON. NaN and Infinity, which earlier versions wrote, are null as they are written now."""
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{at} is no JSON: {error}") from None
+
+
+def _check(read: Any, fields: Fields, at: str) -> None:
+    if not isinstance(read, dict):
+        raise Damaged(f"{at} is no object")
+    for field, kinds in fields.items():
+        name = field.removesuffix("?")
+        if name not in read:
+            if field == name:
+                raise Damaged(f"{at} has no {name}")
+        elif not any(_is(read[name], kind) for kind in kinds):
+            wanted = " or ".join(NAMES[kind] for kind in kinds)
+            raise Damaged(f"{at}: {name}={json_text(read[name])[:40]} is not {wanted}")
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Returns whether it is of this kind; whole numbers count something here, so that none is negative."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int | float) and kind in (NUMBER, WHOLE):
+        return abs(value) < MOST if kind is NUMBER else isinstance(value, int) and 0 <= value < MOST
+    return isinstance(value, kind)

@@ -1,0 +1,178 @@
+"""Writes parts of the pages from the committed summaries: tables, status, figures, algorithms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import yaml
+
+from repro import figures, tables
+from repro.config import explain, groups
+from repro.figures import _draw
+from repro.figures.algorithms import formula
+from repro.report import reference, summaries
+from repro.report.summaries import Results
+from repro.tables import Row
+
+
+def table(data: Results, name: str) -> str:
+    """Returns a table of repro/figures/ in full."""
+    return tables.to_markdown(_rows(data, name))
+
+
+def status(data: Results, _: str) -> str:
+    """Returns three lines on results so far: claims by verdict, the longest training, an iteration on real links."""
+    verdicts = Counter(row["verdict"] for row in _rows(data, "claims"))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+    lines = [f"**Claims.** Of {verdicts.total()} claims of the paper that are checked here: {counts}."]
+    trained = [group for group in data.groups("convergence") if group.curve]
+    if trained:
+        longest = max(trained, key=lambda group: group.epochs)
+        alike = [group for group in trained if (group.model, group.schedule) == (longest.model, longest.schedule)]
+        places = _draw.algos_of([{"algo": one.algo} for one in alike])
+        alike.sort(key=lambda one: places.index(one.algo))
+        accuracies = ", ".join(
+            f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike
+        )
+        lines.append(
+            f"**Accuracy.** The longest training so far is {_draw.model_name(longest.model)} on {longest.nodes} nodes "
+            f"({longest.schedule}): {accuracies} (n = {min(one.n for one in alike)})."
+        )
+    measured = [row for row in _rows(data, "relaxations") if row["network"] == _link()]
+    ours = [row for row in measured if row["algorithm"] == groups.title("algo", "gtopk")]
+    if ours:
+        row = max(ours, key=lambda row: row["nodes"])
+        lines.append(
+            f"**Time.** On links shaped to 1 Gbps, an iteration of {row['model']} on {row['nodes']} nodes takes "
+            f"{row['iteration (ms)']:,.0f} ms with gTop-k, {row['over dense']:.2f} times as fast as with dense "
+            f"({row['source']}, n = {row['n']}; compute is that of one core)."
+        )
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def claims(data: Results, _: str) -> str:
+    """Returns the claims in few columns, because a page is narrow."""
+    return tables.to_markdown(
+        [
+            {
+                "claim": row["claim"],
+                "published": row["published"],
+                "ours": row["ours"],
+                "verdict": f"**{row['verdict']}**: {row['why']}",
+                "from": row["source"] and row["source"] + (f", n = {row['n']}" if row["n"] else ""),
+                "command": f"`{row['command']}`",
+            }
+            for row in _rows(data, "claims")
+        ]
+    )
+
+
+def differences(_: Results, __: str) -> str:
+    rows = yaml.safe_load((summaries.folder() / "differences.yaml").read_text())
+    names = {"what": "subject", "theirs": "the authors' code and scripts", "ours": "here"}
+    return tables.to_markdown([{names[name]: text for name, text in row.items()} for row in rows])
+
+
+def items(data: Results, _: str) -> str:
+    """Returns one section for each figure that has data, and a table of all the other items."""
+    sections, others = [], []
+    for item in figures.load():
+        rows = item.table(data)
+        if item.draw and rows:
+            ours = "" if item.ours(rows) else " Published values alone: not run here."
+            sections.append(
+                f"### {item.title}\n\n![{item.title}](../results/figures/{item.name}.png)\n\n"
+                f"Made by `{item.command}`.{ours} "
+                f"[Numbers](../results/figures/{item.name}.csv), [PDF](../results/figures/{item.name}.pdf).\n"
+            )
+        else:
+            shown = f"[{item.title}](../results/tables/{item.name}.md)" if rows and not item.draw else item.title
+            others.append({"table": shown, "made by": f"`{item.command}`" if rows else f"not run: `{item.command}`"})
+    return "\n".join([*sections, "### Tables\n", tables.to_markdown(others)])
+
+
+def algorithms(data: Results, _: str) -> str:
+    """Returns one section for each file of conf/algo/, by family, the paper's family first."""
+    about = {name: groups.about(name) for name in groups.group_options("algo")}
+    families = {name: str(keys.get("family", "other")) for name, keys in about.items()}
+    order = sorted(about, key=lambda name: (families[name] != "sparse", families[name], name))
+    sections, family = [], ""
+    for name in order:
+        if families[name] != family:
+            family = families[name]
+            sections.append(f"## {family.capitalize()}\n")
+        sections.append(_algorithm(name, about[name], data))
+    return "\n".join(sections)
+
+
+def _algorithm(name: str, about: dict[str, Any], data: Results) -> str:
+    module = about.get("file") or name
+    rows: dict[str, str | None] = {
+        "source": about.get("source"),
+        "formula": f"`{about['update']}`" if "update" in about else None,
+        "bytes and rounds of P nodes": formula(module),
+        "counted": _counted(name, data),
+        "error feedback": about.get("error_feedback"),
+        "when to use it": about.get("use"),
+        "accuracy": _accuracy(name, data),
+        "time": _time(name, data),
+        "run it": f"`repro run algo={name}`",
+        "code": f"[`repro/algorithms/{module}.py`](../repro/algorithms/{module}.py)",
+    }
+    facts = tables.to_markdown([{"": key, f"`algo={name}`": value} for key, value in rows.items() if value])
+    options = reference.option_keys("algo", name)
+    return f"### {groups.title('algo', name)}\n\n{explain.head('algo', name)}\n\n{facts}" + (
+        f"\n{options}" if options else ""
+    )
+
+
+def _counted(name: str, data: Results) -> str | None:
+    row = _first(data.summaries.get("algorithms", {}).get("rows", []), algo=name)
+    if row is None:
+        return None
+    more = (
+        f" ({row['socket_bytes_most']:,.0f} at the socket, {row['bytes_sent_mean']:,.0f} from the mean node)"
+        if "bytes_sent_mean" in row
+        else ""
+    )
+    return (
+        f"{row['bytes_sent_most']:,.0f} bytes a step from the busiest of {row['nodes']} nodes{more}, "
+        f"{row['rounds_most']:g} rounds, with m = {row['parameters']:,}"
+    )
+
+
+def _accuracy(name: str, data: Results) -> str | None:
+    row = _first(_rows(data, "families"), algo=name)
+    return row and (
+        f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
+        f"{row['schedule']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+    )
+
+
+def _time(name: str, data: Results) -> str | None:
+    title = groups.title("algo", name)
+    rows = [row for row in _rows(data, "relaxations") if (row["algorithm"], row["network"]) == (title, _link())]
+    if rows:
+        row = max(rows, key=lambda row: row["nodes"])
+        return (
+            f"{row['iteration (ms)']:,.0f} ms an iteration, {row['over dense']:.2f} times as fast as dense "
+            f"({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
+        )
+    row = _first(_rows(data, "families"), algo=name)
+    return row and (
+        f"{tables.for_people(row['ethernet1g_ms'])} ms an iteration ({row['time_source']}: "
+        f"{_draw.model_name(row['model'])}, {row['nodes']} nodes, 1 Gbps)"
+    )
+
+
+def _link() -> str:
+    return groups.title("network", "ethernet1g")
+
+
+def _rows(data: Results, item: str) -> list[Row]:
+    return figures.load([item])[0].table(data)
+
+
+def _first(rows: list[Row], **wanted: Any) -> Any:
+    return next((row for row in rows if wanted.items() <= row.items()), None)

@@ -1,0 +1,97 @@
+"""Decides which runs may be compared, at which epoch, and tells how far apart they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from repro.report import intervals
+from repro.report.intervals import Interval
+from repro.report.summaries import Group
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Holds a group and its reference, alike in all but the algorithm, at the last epoch that both have."""
+
+    ours: Group
+    reference: Group
+    epoch: float
+
+    @property
+    def whole(self) -> bool:
+        """Returns whether both have the whole schedule as it is written."""
+        return self.ours.whole and self.reference.whole
+
+    @property
+    def schedule(self) -> str:
+        """Returns the shorter of the two schedules, because it is the one that is compared."""
+        return min(self.ours, self.reference, key=lambda group: group.epochs).schedule
+
+    @property
+    def accuracies(self) -> tuple[float, float]:
+        """Returns the mean test accuracies of both at that epoch, in percent."""
+        return _mean(self.ours, self.epoch)[0], _mean(self.reference, self.epoch)[0]
+
+    def seeds(self) -> list[int]:
+        """Returns the seeds whose accuracy both have kept."""
+        return sorted(accuracies(self.ours, self.epoch).keys() & accuracies(self.reference, self.epoch))
+
+    def difference(self, noise: float | None) -> Interval:
+        """Returns by how many points ours is above the reference, paired by seed where both kept each seed's own."""
+        mine, theirs = accuracies(self.ours, self.epoch), accuracies(self.reference, self.epoch)
+        if shared := self.seeds():
+            return intervals.of_pairs([mine[seed] - theirs[seed] for seed in shared], noise)
+        return intervals.of_means(_mean(self.ours, self.epoch), _mean(self.reference, self.epoch), noise)
+
+
+def like(group: Group) -> tuple[Any, ...]:
+    """Returns all that two runs must share to be compared; the length of an uncompressed run is not part of it."""
+    settings = group.settings
+    return (
+        group.model,
+        group.data,
+        group.nodes,
+        settings["batch_per_node"] * settings["accumulate"],
+        settings["precision"],
+        settings["lr"],
+        tuple(settings["lr_drops"]),
+        settings["weight_decay"],
+        settings["schedule_epochs"],
+        settings["steps"],
+        settings["epochs"] if group.compressed else None,
+    )
+
+
+def best(ours: Iterable[Group], references: Iterable[Group]) -> Pair | None:
+    """Returns the pair that may be compared and says most: uncompressed, then the longest, then with most seeds."""
+    references = list(references)
+    pairs = [pair for one in ours for other in references if (pair := of(one, other))]
+    return max(pairs, key=_worth, default=None)
+
+
+def _worth(pair: Pair) -> tuple[bool, float, int]:
+    return not pair.ours.compressed, pair.epoch, min(pair.ours.n, pair.reference.n)
+
+
+def of(one: Group, other: Group) -> Pair | None:
+    """Pairs both at the last epoch that they share; returns None where they are unlike."""
+    if one.runs == other.runs or like(one) != like(other):
+        return None
+    common = {row["epoch"] for row in one.curve} & {row["epoch"] for row in other.curve}
+    return Pair(one, other, max(common)) if common else None
+
+
+def accuracies(group: Group, epoch: float) -> dict[int, float]:
+    """Returns the test accuracy of each seed at `epoch`, in percent; {} where the summary kept only the mean."""
+    place = next(index for index, row in enumerate(group.curve) if row["epoch"] == epoch)
+    if group.n == 1:
+        return {group.seeds[0]: 100 * group.curve[place]["test_accuracy"]}
+    return {seed: 100 * own[place] for seed, own in zip(group.seeds, group.seed_accuracies, strict=False)}
+
+
+def _mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
+    row = next(row for row in group.curve if row["epoch"] == epoch)
+    std = row["test_accuracy_std"]
+    return 100 * row["test_accuracy"], None if std is None else 100 * std, group.n

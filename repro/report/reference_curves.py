@@ -1,0 +1,33 @@
+"""Selects reference curves: whole schedules of dense and Top-k that a third party ran and published the logs of."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from repro.config.groups import title
+
+Run = dict[str, Any]  # job, model, algo, density, nodes, batch_per_node, lr, and test_accuracy in percent by epoch
+
+
+def algo(run: Run) -> str:
+    """Returns the algorithm by our name: Top-k at density 1 sends all that dense does."""
+    return "dense" if run["density"] == 1 else run["algo"]
+
+
+def beside(runs: Iterable[Run], model: str, batch_per_node: int, lr: float, nodes: int) -> list[Run]:
+    """Returns runs of dense and of Top-k at the authors' density with this batch, this rate and the nearest `nodes`."""
+    alike = [run for run in runs if (run["model"], run["batch_per_node"], run["lr"]) == (model, batch_per_node, lr)]
+    chosen = []
+    for name, density in (("dense", 1), ("topk", 0.001)):
+        matching = [run for run in alike if (algo(run), run["density"]) == (name, density)]
+        nearest = min((abs(run["nodes"] - nodes) for run in matching), default=None)
+        chosen += [run for run in matching if abs(run["nodes"] - nodes) == nearest]
+    return chosen
+
+
+def text(runs: Sequence[Run], epoch: float) -> str:
+    """Returns the accuracies at `epoch`, as "dense 82.06 % (P = 8)"; "" where none got so far."""
+    at = int(epoch)
+    known = [run for run in runs if 1 <= at <= len(run["test_accuracy"])]
+    return ", ".join(
+        f"{title('algo', algo(run))} {run['test_accuracy'][at - 1]:.2f} % (P = {run['nodes']})" for run in known
+    )

@@ -1,0 +1,24 @@
+"""Whether seconds of two summaries may be pooled: only those of one kind of machine that runs at one speed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+WHAT = ("cpu", "processor", "gpus", "device")
+SPEED_STEP = 1.3  # machines whose measured rates are nearer than about this factor count as one speed
+
+
+def kind(machine: dict[str, Any]) -> str:
+    """Returns a text that is equal for like machines.
+
+    Summaries that were made before `processor` and `rates` were measured are alike where the processor's name is.
+    """
+    rates = machine.get("rates") or {}
+    speed = {name: round(math.log(rate, SPEED_STEP)) for name, rate in sorted(rates.items()) if rate > 0}
+    return str(([machine.get(name) for name in WHAT], speed))
+
+
+def alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Returns whether both are of one kind and speed."""
+    return kind(a) == kind(b)

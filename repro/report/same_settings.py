@@ -1,0 +1,29 @@
+"""Which groups of two summaries are of the same settings, and of the same data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.config.schema import from_dict
+from repro.data import Content
+
+Group = dict[str, Any]  # results.Group as JSON
+Summary = dict[str, Any]
+
+
+def identity(group: Group) -> str:
+    """Returns the run id of the settings with seed 0, of old runs too: keys that came later have their default."""
+    settings = group["settings"]
+    return from_dict(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}).run_id
+
+
+def same_data(a: Group, b: Group) -> bool:
+    """Returns whether two groups were trained on the same images, as far as is known: old ones have just a text."""
+    return Content(a["data"], a.get("fingerprint", "")).may_be(Content(b["data"], b.get("fingerprint", "")))
+
+
+def put_over(there: Summary, new: Summary) -> Summary:
+    """Returns `there` with the groups of `new` in place of those of the same settings; all other groups stay."""
+    replaced = {identity(group) for group in new["groups"]}
+    kept = [group for group in there["groups"] if identity(group) not in replaced]
+    return {**there, **new, "groups": sorted([*kept, *new["groups"]], key=identity)}

@@ -1,0 +1,117 @@
+"""Describes this machine by its processor and by how fast one core is.
+
+The speeds of machines of one name differ by a factor of three, and of one processor family by whether the hypervisor
+shares the processor. Results carry both, so that seconds of unlike machines are never pooled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from repro.json_text import json_text
+from repro.waiting import waiting
+
+SECONDS = 0.25  # of each of the four measurements: a second in all
+SIDE = 512  # of the square matrices: three of them stay in the second-level cache
+COPIED = 1 << 26  # bytes, more than caches hold
+EXTENSIONS = (  # of the instruction set: those that change how fast a network trains
+    "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
+    "asimd", "sve", "bf16",
+)  # fmt: skip
+FIELDS = {"vendor_id": "vendor", "cpu family": "family", "model": "model", "model name": "name", "stepping": "stepping"}
+
+
+def processor() -> dict[str, Any]:
+    """Returns vendor, family, model, name and vector extensions of the first core, as the kernel gives them."""
+    description: dict[str, Any] = {}
+    try:
+        lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name in FIELDS:
+            description[FIELDS[name]] = value
+        elif name in ("flags", "Features"):
+            description["extensions"] = [one for one in EXTENSIONS if one in value.split()]
+    return description or {"name": platform.processor() or platform.machine()}
+
+
+def rates() -> dict[str, float]:
+    """Returns one core's GFLOP/s of matrix products in float32 and bfloat16, GB/s of a copy, 1e6 Python steps/s.
+
+    They are measured once per boot and kept in the user's cache, as this takes a second and must not be disturbed: call
+    it before ranks start. Processes that start at the same time wait for the one that measures.
+    """
+    cache = Path(os.path.expanduser("~/.cache/repro")) / "machine.json"
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        with open(cache, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            kept = _read(file.read())
+            if kept.get("boot") == _boot():
+                return dict(kept["rates"])
+            with waiting("measuring one core, once per boot", still=True):
+                measured = measure()
+            file.truncate(0)
+            file.write(json_text({"boot": _boot(), "rates": measured}))
+            return measured
+    except OSError:  # no home that can be written
+        return measure()
+
+
+def measure(seconds: float | None = None) -> dict[str, float]:
+    """Measures the rates now; restores this thread's number of torch threads."""
+    import torch
+
+    seconds = SECONDS if seconds is None else seconds
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        a = torch.full((SIDE, SIDE), 0.5)
+        b = a.bfloat16()
+        source, target = torch.zeros(2, COPIED, dtype=torch.uint8)
+        flops = 2 * SIDE**3
+        measured = {
+            "float32_gflops": flops * _per_second(lambda: a @ a, seconds) / 1e9,
+            "bfloat16_gflops": flops * _per_second(lambda: b @ b, seconds) / 1e9,
+            "copy_gb_per_s": COPIED * _per_second(lambda: target.copy_(source), seconds) / 1e9,
+            "python_mops": _per_second(lambda: sum(range(10_000)), seconds) * 1e4 / 1e6,
+        }
+    finally:
+        torch.set_num_threads(threads)
+    return {name: float(f"{value:.3g}") for name, value in measured.items()}
+
+
+def _per_second(action: Callable[[], object], seconds: float) -> float:
+    """Returns how often `action` runs in a second, by its fastest repeat: other load only makes it slower."""
+    action()
+    fastest, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end or fastest == float("inf"):
+        start = time.perf_counter()
+        action()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 1 / fastest
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def _read(text: str) -> dict[str, Any]:
+    try:
+        kept = json.loads(text)
+        return kept if isinstance(kept, dict) and isinstance(kept.get("rates"), dict) else {}
+    except ValueError:
+        return {}

@@ -1,0 +1,63 @@
+"""Which run folder is for the images that are here: one that holds a run on other images is not gone on with.
+
+The run id is made from the settings before any image is read. So provenance.json keeps the fingerprint of the images,
+and where a folder has another one, the settings get `data.fingerprint`, and with it a run id and a folder of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from repro import data
+from repro.config.schema import Config, ConfigError
+from repro.runs import run_folder
+
+
+def settle(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config]:
+    """Returns `configs`, with `data.fingerprint` where their folder holds a run on other images, which `say` is told.
+
+    Where the images are not here, or are generated, there is nothing to compare. Raises ConfigError for settings that
+    ask for another fingerprint than the images have.
+    """
+    seen: dict[tuple[str, str], data.Content | None] = {}
+    settled = []
+    for config in configs:
+        before = trained_on(config.folder)
+        if before is None and not config.data.fingerprint:  # no run, so that no folder of images need be read
+            settled.append(config)
+            continue
+        place = config.data.name, config.data.root
+        if place not in seen:
+            seen[place] = data.content(*place)
+        settled.append(_settled(config, before, seen[place], say))
+    return settled
+
+
+def trained_on(folder: Path) -> data.Content | None:
+    """Returns what the run in `folder` read; None where there is no run. Old runs have a description alone."""
+    said = run_folder.read_object(folder / "provenance.json")
+    description, fingerprint = said.get("data", ""), said.get("fingerprint", "")
+    if not said or not isinstance(description, str) or not isinstance(fingerprint, str):
+        return None
+    return data.Content(description, fingerprint)
+
+
+def _settled(
+    config: Config, before: data.Content | None, here: data.Content | None, say: Callable[[str], None]
+) -> Config:
+    if here is None:
+        return config
+    if config.data.fingerprint:
+        if config.data.fingerprint != here.fingerprint:
+            raise ConfigError(
+                f"data.fingerprint={config.data.fingerprint}: data.root={config.data.root} holds {here}. "
+                "Name the folder of the images that you mean, or leave data.fingerprint out."
+            )
+        return config
+    if before is None or before.may_be(here):
+        return config
+    own = dataclasses.replace(config, data=dataclasses.replace(config.data, fingerprint=here.fingerprint))
+    say(f"{config.folder} holds a run on {before}; data.root={config.data.root} holds {here}: its run is {own.folder}")
+    return own

@@ -1,0 +1,94 @@
+"""Copies a run to Weights & Biases, in the only module that imports wandb; metrics.jsonl stays the truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from repro.cluster import preempt
+from repro.config.schema import Config
+from repro.runs import progress, run_name
+from repro.tables import Row
+
+# (experiment, folder of all runs, where to draw) -> the experiment's figures by name, and its claims with verdicts.
+# Both are of every finished run there, so that the last run's copy has them all.
+Draw = Callable[[str, Path, Path], tuple[dict[str, Path], list[Row]]]
+
+
+def redact(text: str) -> str:
+    """Removes the W&B key from a text that will be written."""
+    secret = os.environ.get("WANDB_API_KEY")
+    return text.replace(secret, "WANDB_API_KEY") if secret else text
+
+
+class Mirror:
+    """Copies a run to W&B. It never asks, and when it fails, training goes on and one line says so."""
+
+    def __init__(self, config: Config, draw: Draw | None = None):
+        self.run: Any = None
+        self.config, self.draw = config, draw
+        if config.wandb.mode != "disabled":
+            with preempt.shielded():
+                self._try(self._start, config)
+
+    def _start(self, config: Config) -> None:
+        import wandb
+
+        mode = config.wandb.mode
+        if mode == "online" and not _logged_in(wandb):
+            progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
+            mode = "offline"
+        self.run = wandb.init(
+            mode=mode, entity=config.wandb.entity, project=config.wandb.project,
+            group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
+            id=f"{config.folder.parent.name}-{config.run_id}"[:128],
+            resume="allow" if mode == "online" else None,
+            dir=config.folder, config=dataclasses.asdict(config),
+            settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
+        )  # fmt: skip
+        # Runs of other batches lie over each other by epoch; by step they would not.
+        self.run.define_metric("eval/epoch")
+        self.run.define_metric("eval/*", step_metric="eval/epoch")
+
+    def log(self, line: dict[str, Any]) -> None:
+        if self.run is not None:
+            kind = line["kind"]
+            values = {f"{kind}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
+            self._try(self.run.log, values, step=line.get("step"))
+
+    def finish(self, values: dict[str, Any], ok: bool) -> None:
+        if self.run is not None:
+            self._try(self.run.summary.update, {k: v for k, v in values.items() if v is not None})
+        if self.run is not None and self.draw is not None and values.get("state") == "done":
+            self._try(self._figures, self.draw)
+        if self.run is not None:
+            self._try(self.run.finish, exit_code=0 if ok else 1)
+
+    def _figures(self, draw: Draw) -> None:
+        import wandb
+
+        drawn, claims = draw(self.config.experiment, Path(self.config.results), self.config.folder / "figures")
+        shown: dict[str, Any] = {f"figures/{name}": wandb.Image(str(path)) for name, path in drawn.items()}
+        if claims:
+            rows = [[str(cell or "") for cell in row.values()] for row in claims]
+            shown["claims"] = wandb.Table(columns=list(claims[0]), data=rows)
+            self.run.summary.update({f"verdict/{row['claim']}": row["verdict"] for row in claims})
+        if shown:
+            self.run.log(shown)
+
+    def _try(self, action: Any, *arguments: Any, **options: Any) -> None:
+        try:
+            action(*arguments, **options)
+        except Exception as error:  # whatever W&B does, the run does not end by it
+            self.run = None
+            progress.warn(f"W&B: {redact(str(error))}. Training goes on; metrics.jsonl has everything.")
+
+
+def _logged_in(wandb: Any) -> bool:
+    try:
+        return wandb.login(prompt=False)
+    except TypeError:  # before 0.30 it could not be told not to ask
+        return bool(wandb.api.api_key)

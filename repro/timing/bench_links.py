@@ -1,0 +1,111 @@
+"""Measures one-way times between two nodes, and fits alpha and beta to them."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from repro import screen
+from repro.cluster import lab, ranks
+from repro.cluster.ranks import Rank
+from repro.comm import link_fit
+from repro.comm.collective import Transport
+from repro.config.schema import Config, ConfigError
+from repro.json_text import json_text
+from repro.tables import Row
+from repro.whole_files import write_whole
+
+SIZES = [4**power for power in range(3, 13)]  # bytes, 64 B to 16 MB
+PAIRS_S = 1.5  # seconds of ping-pong at each size
+PAPER = "the paper's fit of 1 GbE: alpha 0.436 ms, beta 9 ns per byte"
+ONE_WAY = {"one way": "seconds", "spread": "spread_s", "fit": "fit_s"}  # columns, and the keys of their rows
+
+
+def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> None:
+    """Plays ping-pong between two ranks; writes out/network.json and network.yaml. Raises ConfigError, RunError."""
+    if config.nodes != 2 or config.cluster.name == "local":
+        raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
+    points = ranks.launch(config, ping_pong, ranks.no_data)
+    if points is None:  # another rank of torchrun or srun
+        return
+    # A full token bucket lets its bytes pass at once. A line cannot fit that step, so sizes near it are left out.
+    # Where messages are held, it lets nothing through earlier.
+    credit = lab.burst(config.network.bits_per_s) if config.cluster.name == "lab" and not config.cluster.held else 0
+    points = [{**point, "fitted": not credit < 4 * point["bytes"] < 16 * credit} for point in points]
+    fitted = [point for point in points if point["fitted"]]
+    line = link_fit.fit([p["bytes"] for p in fitted], [p["seconds"] for p in fitted])
+    out.mkdir(parents=True, exist_ok=True)
+    slowed = f" cluster.dilation={config.cluster.dilation}" if config.cluster.dilation != 1 else ""
+    source = f"repro bench network cluster={config.cluster.name} network={config.network.name}{slowed}"
+    name = f"{config.cluster.name}_{config.network.name}"
+    write_whole(out / "network.yaml", link_fit.to_yaml(line, name, config.network.bits_per_s, source))
+    report = {"command": source, **asdict(line), "bits_per_s": config.network.bits_per_s, "points": points}
+    write_whole(out / "network.json", json_text(report, indent=1) + "\n")
+    screen.show(one_way([{**p, "fit_s": line.alpha_s + line.beta_s_per_byte * p["bytes"]} for p in points]))
+    say(
+        f"alpha {1e3 * line.alpha_s:.4f} +- {1e3 * line.alpha_error:.4f} ms, "
+        f"beta {1e9 * line.beta_s_per_byte:.3f} +- {1e9 * line.beta_error:.3f} ns per byte "
+        f"(largest misfit {line.misfit:.0%}); {PAPER}"
+    )
+    say(f"use it: network={out / 'network.yaml'}   draw it: repro plot figures --only point_to_point")
+
+
+def ping_pong(config: Config, rank: Rank, data: None) -> list[Row]:
+    """Returns median and spread (half the interquartile range) of half a round trip, for each message size."""
+    transport, points = rank.collective.transport, []
+    for size in SIZES:
+        buffer = torch.zeros(size, dtype=torch.uint8)
+        trip = functools.partial(_send_and_back if rank.number == 0 else _back_and_send, transport, buffer)
+        repeats = _agree(rank, trip)
+        halves = [_seconds(trip) / 2 / rank.dilation for _ in range(repeats)]
+        median, spread = middle(halves)
+        points.append({"bytes": size, "seconds": median, "spread_s": spread, "repeats": repeats})
+    return points
+
+
+def _send_and_back(transport: Transport, buffer: torch.Tensor) -> None:
+    transport.send(buffer, 1)
+    transport.recv(buffer, 1)
+
+
+def _back_and_send(transport: Transport, buffer: torch.Tensor) -> None:
+    transport.recv(buffer, 0)
+    transport.send(buffer, 0)
+
+
+def _agree(rank: Rank, trip: Callable[[], None]) -> int:
+    """Returns how many trips fill PAIRS_S, by the slowest of three after a warm-up, on rank 0's clock."""
+    trip()
+    seconds = [_seconds(trip) for _ in range(3)]
+    wanted = min(200, max(7 if rank.dilation == 1 else 3, int(PAIRS_S / max(seconds))))
+    return int(rank.control.gather_objects(wanted)[0])
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def middle(values: Sequence[float]) -> tuple[float, float]:
+    low, median, high = statistics.quantiles(values, n=4)
+    return median, (high - low) / 2
+
+
+def one_way(rows: Sequence[Row]) -> list[Row]:
+    """Returns the cells of the table of messages."""
+    return [
+        {
+            "message": screen.Bytes(row["bytes"]),
+            **{f"{name} (ms)": screen.ms(row[key]) for name, key in ONE_WAY.items()},
+            "repeats": row["repeats"],
+            "fitted": row["fitted"],
+        }
+        for row in rows
+    ]

@@ -1,0 +1,109 @@
+"""Says before a sweep about how long it will take on this machine and how much disk, from one timed step a model."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from repro import algorithms, data, screen
+from repro.cluster import environment
+from repro.config.schema import Config
+from repro.runs.checkpoint import KEEP
+from repro.timing.node_profile import layers, model
+from repro.waiting import track
+
+TIMED_ALONE = 8  # steps' worth of compute before a run: what `before_run` repeats on one rank
+STARTED_S, MIRRORED_S = 1.5, 3.5  # ours: a run's start and end, and those of its mirror, besides the steps
+LINE_BYTES = 700  # of a step in metrics.jsonl and in the mirror
+MOST_IMAGES = 32  # that are timed at once; a larger batch takes proportionally longer
+
+
+def text(configs: Sequence[Config]) -> str:
+    """Returns `about 2 min on this machine, 30 MB of disk`; without a time where it cannot be told from one step."""
+    long = steps(configs)
+    disk = needed_bytes(configs, long)
+    said = f"{screen.size(disk)} of disk in {configs[0].results}"
+    free = shutil.disk_usage(_existing(Path(configs[0].results))).free
+    if disk > free:
+        said += f", where {screen.size(free)} are free: name another place with results=FOLDER"
+    if all(map(tellable, configs)):
+        return f"about {screen.duration(seconds(configs, long))} on this machine, {said}"
+    return said
+
+
+def tellable(config: Config) -> bool:
+    """Returns whether a step's time on this machine's processor says how long a run takes."""
+    here = environment.find_place(config) is None and config.cluster.name != "lab"
+    return here and (config.device == "cpu" or not torch.cuda.is_available())
+
+
+def steps(configs: Sequence[Config]) -> list[int]:
+    """Returns how many steps each run has; counts the images of each data set once."""
+    counted: dict[str, int] = {}
+    found = []
+    for config in configs:
+        if config.steps is None and str(config.data) not in counted:
+            counted[str(config.data)] = data.training_images(config.data)
+        batch = config.nodes * config.batch_per_node * config.accumulate
+        found.append(config.steps or config.epochs * (counted[str(config.data)] // batch))
+    return found
+
+
+def seconds(configs: Sequence[Config], long: Sequence[int]) -> float:
+    """Times one step of each model and batch among `configs`; returns what all their `long` steps would take."""
+    cases = {_case(config): config for config in configs}
+    labels = f"timing a step of {', '.join(dict.fromkeys(config.model.name for config in cases.values()))}"
+    timed = {_case(config): step_seconds(config) for config in track(cases.values(), labels, len(cases))}
+    cores = len(os.sched_getaffinity(0))
+    total = 0.0
+    for config, count in zip(configs, long, strict=True):
+        step = timed[_case(config)]
+        total += count * config.nodes * step / min(cores, config.nodes) + TIMED_ALONE * step
+        total += STARTED_S + (MIRRORED_S if config.wandb.mode != "disabled" else 0)
+    return total
+
+
+def _case(config: Config) -> str:
+    return str((config.model, config.data.classes, config.data.image_size, config.batch_per_node, config.accumulate))
+
+
+def step_seconds(config: Config) -> float:
+    """Returns the seconds of forward and backward of one rank's batch on one core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        network, size = model(config), config.data.image_size
+        count = min(config.batch_per_node, MOST_IMAGES)
+        images, labels = torch.randn(count, 3, size, size), torch.randint(config.data.classes, (count,))
+        for part in (min(count, 2), count):  # the first warms up
+            start = time.perf_counter()
+            F.cross_entropy(network(images[:part]), labels[:part]).backward()
+        return (time.perf_counter() - start) * config.batch_per_node * config.accumulate / count
+    finally:
+        torch.set_num_threads(threads)
+
+
+def needed_bytes(configs: Sequence[Config], long: Sequence[int]) -> float:
+    """Returns the bytes of the run folders: the checkpoints that stand there at once at most, and a line for each step.
+
+    Parameters and momentum are saved once, the residual of an algorithm that has one by each rank.
+    """
+    vectors: dict[str, int] = {}  # bytes of a gradient
+    total = 0.0
+    for config, count in zip(configs, long, strict=True):
+        if _case(config) not in vectors:
+            vectors[_case(config)] = 4 * sum(map(math.prod, layers(config)))
+        shared, own = 2, int(config.algo.sparse) + 2 * algorithms.of(config.algo).mixes
+        total += (KEEP + 1) * vectors[_case(config)] * (shared + config.nodes * own) + LINE_BYTES * count
+    return total
+
+
+def _existing(folder: Path) -> Path:
+    return next(place for place in (folder, *folder.absolute().parents) if place.exists())

@@ -1,0 +1,160 @@
+"""Measures iterations in the lab whose compute is stated: ranks sleep, and then the step's own messages travel.
+
+`node=paper` sleeps the published compute and compress, `node=paper_compute` the published compute and what selecting
+and merging take on one core here, `node=measured` what both take here. Where time is dilated, ranks sleep D times as
+long. Nothing is trained, so a rank needs memory for its largest message alone. The messages have their real sizes and
+rounds; merges are a part of compress, which is slept.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import statistics
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from repro import algorithms
+from repro.comm import bucket_spans, replay
+from repro.comm.common_start import from_common_start
+from repro.config.schema import Config, ConfigError
+from repro.density import entries
+from repro.iteration_time import IterationTime, measured_source
+from repro.runs.run_folder import time_line
+from repro.timing import dry_run, node_profile, wire_replay
+from repro.timing.bench_collectives import late
+from repro.timing.one_rank import Calibration
+from repro.train import aggregator
+
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+    from repro.comm.bucket_spans import Shapes
+    from repro.comm.traffic import Round
+
+REPEATS = 3, 9  # of iterations that take longer than WARM_S, and of others
+WARM_S = 2.0  # of the lab: what takes longer is not played once more to warm up
+IDLE_S = 0.5  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile
+
+Parts = list[list[list["Round"]]]  # for each bucket one list of rounds per rank
+
+
+def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
+    """Returns a modelled and a measured `iteration_time` line on rank 0, and [] on other ranks. Collective."""
+    made = from_rank_0(rank, lambda: stated(config))
+    if isinstance(made, ConfigError):
+        raise made
+    calibration, parts, ready, shares = made
+    overlaps = config.overlap == "on"
+    wire = config.network
+    each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
+    hidden = bucket_spans.hidden_s(ready, shares, each) if overlaps else None
+    modelled = calibration.iteration(sum(each) / calibration.period, hidden)
+    measured = measure(rank, calibration, parts, ready if overlaps else [], shares, sum(each))
+    middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]
+    share = late(rank)
+    about = {
+        "node": config.node,
+        "late": share,
+        "repeats": len(measured),
+        "iterations_s": [one.total for one in measured],
+    }
+    source = measured_source(rank.dilation, config.cluster.held)
+    found = [
+        time_line(config, "modelled", modelled) | {"node": config.node},
+        time_line(config, source, middle, rank.dilation) | about,
+    ]
+    return found if rank.number == 0 else []
+
+
+def from_rank_0(rank: Rank, make: Callable[[], Any]) -> Any:
+    """Returns on all ranks what rank 0 makes, through the store: the lab's links stay as they are."""
+    if rank.number == 0:
+        try:
+            made = make()
+        except ConfigError as error:
+            made = error
+        rank.store.set("stated", pickle.dumps(made).hex())
+    rank.control.barrier()
+    return pickle.loads(bytes.fromhex(rank.store.get("stated").decode()))  # noqa: S301  (our rank 0's)
+
+
+def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]]:
+    """Returns seconds and rounds of an iteration, and with overlap when each bucket is ready and its compress."""
+    shapes = node_profile.layers(config)
+    spans = aggregator.spans(config, shapes)
+    sizes = [span.stop - span.start for span in spans]
+    compute_s, compress_s = seconds(config, sum(sizes), shapes)
+    parts: Parts = [
+        dry_run.all_rounds(
+            config.algo,
+            config.nodes,
+            size,
+            entries(config.density, size),
+            shapes=bucket_spans.shapes_inside(shapes, span),
+        )
+        for span, size in zip(spans, sizes, strict=True)
+    ]
+    moments: list[float] = []
+    if config.overlap == "on":
+        moments = node_profile.backward("measured" if config.node == "measured" else "paper", config)
+        moments = [moment * compute_s / max(moments) for moment in moments]
+    ready = bucket_spans.when_full(spans, shapes, moments) if moments else []
+    period, delay = algorithms.period(config.algo), algorithms.delay(config.algo)
+    calibration = Calibration(compute_s, compress_s, [], period, delay, [], moments)
+    return calibration, parts, ready, bucket_spans.split_seconds(spans, compress_s)
+
+
+def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, float]:
+    """Returns compute and compress of one node. Raises ConfigError where they are not known."""
+    node = node_profile.profile("measured" if config.node == "measured" else "paper", config, parameters, shapes)
+    samples = config.batch_per_node * config.accumulate
+    if node.samples != samples:
+        raise ConfigError(
+            f"node={config.node}: the published seconds are of {node.samples} samples a step, not {samples}; "
+            f"type batch_per_node={node.samples // config.accumulate}"
+        )
+    compress_s = node.compress_s
+    if config.node == "paper_compute":
+        compress_s = node_profile.compress(config, parameters, shapes)
+    if compress_s is None:
+        raise ConfigError(
+            f"node={config.node}: no seconds of compress are published for algo={config.algo.name}; "
+            "type node=paper_compute, which times them here"
+        )
+    return node.compute_s, compress_s
+
+
+def measure(
+    rank: Rank, calibration: Calibration, parts: Parts, ready: Sequence[float], shares: Sequence[float], modelled: float
+) -> list[IterationTime]:
+    """Returns the seconds of several iterations, as the network that the lab stands for would have them."""
+    plays = [wire_replay.play(part[rank.number], rank.collective.transport) for part in parts]
+    dilation = rank.dilation
+    if ready:
+        starts = [dilation * (moment + sum(shares[: i + 1])) for i, moment in enumerate(ready)]
+    else:
+        starts = [dilation * (calibration.compute_s + calibration.compress_s)] * len(plays)
+    early = max(0.0, starts[0] - IDLE_S)
+    starts = [start - early for start in starts]
+    quick = modelled * dilation < WARM_S
+    for play in plays if quick else []:
+        play()
+    found = []
+    for _ in range(REPEATS[quick]):
+        busy: list[float] = []
+        (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank.control, 1)
+        open_s = (whole - starts[-1]) / dilation  # what the iteration waits for
+        sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation if ready else open_s
+        hidden_s = max(0.0, sent_s - open_s) / calibration.period if ready else None
+        found.append(calibration.iteration(sent_s / calibration.period, hidden_s))
+    return found
+
+
+def play_at(rank: Rank, starts: Sequence[float], plays: Sequence[Callable[[], None]], busy: list[float]) -> None:
+    """Plays each bucket's messages `starts` seconds from now, or when those before it are done; notes their seconds."""
+    began = rank.now()
+    for start, play in zip(starts, plays, strict=True):
+        rank.sleep_until(began + start)
+        first = rank.now()
+        play()
+        busy.append(rank.now() - first)

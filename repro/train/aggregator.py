@@ -1,0 +1,162 @@
+"""Makes what aggregates a run's gradients (algorithm, buckets, overlap, levels, joint backward); checks its limits."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from repro import algorithms, models
+from repro.algorithms import Algorithm
+from repro.cluster import ranks
+from repro.comm import bucket_spans
+from repro.comm.bucket_spans import Shapes
+from repro.config import groups
+from repro.config.schema import Config, ConfigError
+from repro.models._dropout import Dropout
+from repro.train.buckets import Buckets
+from repro.train.hierarchical import Hierarchical
+
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+
+Rules = list[tuple[bool, str]]  # a condition, and what to say where it holds
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError if `config` combines what cannot be combined; needs neither a rank nor a folder."""
+    for refused, message in rules(config):
+        if refused:
+            raise ConfigError(message)
+
+
+def allows(config: Config) -> bool:
+    return not any(refused for refused, _ in rules(config))
+
+
+def rules(config: Config) -> Rules:
+    """Returns, for all that cannot be combined, whether `config` does so, and what to type instead."""
+    algo, algorithm = config.algo, algorithms.of(config.algo)
+    bucketed, overlapping = config.bucket_mb is not None, config.overlap == "on"
+    divided = bucketed or overlapping or config.hierarchical
+    parts = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
+    parts += ["overlap=on"] * overlapping + ["hierarchical=true"] * config.hierarchical
+    asked, named = " ".join(parts), f"algo={algo.name}"
+    return [
+        (
+            divided and algorithm.mixes,
+            f"{asked}: {named} mixes weights; leave that out, or type algo=dense",
+        ),
+        (
+            divided and algorithm.wraps,
+            f"{asked}: {named} makes its own buckets (algo.bucket_mb); leave that out, or type algo=dense",
+        ),
+        (
+            overlapping and not bucketed,
+            "overlap=on: one bucket is full only when backward ends; type bucket_mb=25 too",
+        ),
+        (
+            bucketed and algo.sparse and config.scope == "global",
+            f"{asked}: {named} selects from the whole gradient, which is there when backward ends. "
+            "Type scope=bucket to select from each bucket, or leave bucket_mb and overlap out",
+        ),
+        (
+            overlapping and config.on_nonfinite == "skip",
+            "on_nonfinite=skip: with overlap=on part of the gradient is sent by then; type overlap=off",
+        ),
+        (
+            bool(config.probe_steps) and algorithm.mixes,
+            f"probe_steps={config.probe_steps}: what is selected and kept can be recorded of algorithms that send "
+            f"gradients; {named} mixes weights. Leave probe_steps out",
+        ),
+        (
+            bool(config.probe_steps) and (bucketed or config.hierarchical),
+            f"probe_steps={config.probe_steps} looks at whole gradients: leave bucket_mb and hierarchical out",
+        ),
+        (
+            groups.has_momentum(algo.name) and config.momentum > 0,
+            f"momentum={config.momentum:g}: {named} has momentum of its own, and SGD's on top of it trains to nothing. "
+            "Leave momentum out, or type algo.KEY=VALUE for a key of its own",
+        ),
+        (
+            algo.options.get("topology") == "shift_one" and config.nodes % 2 == 1,
+            f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes} must be even; "
+            "for an odd number type algo.topology=ring, all or random_pairs",
+        ),
+        (
+            # It seeds the process's one generator, and waits for the other ranks within its callbacks.
+            algorithm.wraps
+            and algo.options.get("hook") == "powersgd"
+            and config.nodes > 1
+            and ranks.as_threads(config),
+            "algo.hook=powersgd cannot have ranks as threads; type cluster=processes",
+        ),
+        *(
+            (refused, f"together=on: {reason}. Type together=off")
+            for refused, reason in (apart(config, sized_only(config)) if config.together == "on" else ())
+        ),
+    ]
+
+
+def apart(config: Config, model: nn.Module) -> Rules:
+    """Returns each reason against one backward pass for all ranks, and whether it holds for `config` and `model`."""
+    algorithm, named = algorithms.of(config.algo), f"algo={config.algo.name}"
+    return [
+        (
+            not ranks.on_one_device(config),
+            "the ranks must be threads on one device: leave cluster and launchers out",
+        ),
+        (algorithm.mixes, f"{named} gives each rank weights of its own"),
+        (algorithm.wraps, f"{named} looks at each layer's backward"),
+        (config.overlap == "on", "overlap=on needs each rank's own backward"),
+        (
+            config.precision != "float32",
+            f"precision={config.precision}: torch.func has BatchNorm in float32 alone",
+        ),
+        (
+            any(isinstance(module, Dropout) for module in model.modules()),
+            f"model={config.model.name} has dropout, which each rank draws",
+        ),
+    ]
+
+
+def sized_only(config: Config) -> nn.Module:
+    """Returns the network with shapes but no values."""
+    model, data = config.model, config.data
+    with torch.device("meta"):
+        return models.load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
+
+
+def joint(config: Config, model: nn.Module) -> bool:
+    """Returns whether the ranks share one backward pass, as `together` says; `auto`: where `model` is on a GPU."""
+    if config.together == "off" or (config.together == "auto" and not next(model.parameters()).is_cuda):
+        return False
+    return not any(refused for refused, _ in apart(config, model))
+
+
+def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Algorithm:
+    """Makes the algorithm of `config` for layers of `shapes`: whole or in buckets, for all ranks or between machines.
+
+    `alone`: it is timed without the other ranks, so that what would be sent inside backward is in `Buckets` too.
+    Raises ConfigError for an option's value.
+    """
+
+    def one(layers: Shapes) -> Algorithm:
+        make = functools.partial(algorithms.load, config.algo, sum(map(math.prod, layers)), rank.device, layers)
+        if not config.hierarchical:
+            return make()
+        return Hierarchical(make, rank.machines, rank.number, algorithms.period(config.algo))
+
+    if config.bucket_mb is None and not (alone and algorithms.of(config.algo).wraps):
+        return one(shapes)
+    parts = spans(config, shapes)
+    return Buckets(parts, [one(bucket_spans.shapes_inside(shapes, part)) for part in parts])
+
+
+def spans(config: Config, shapes: Shapes) -> list[slice]:
+    """Returns the slices of a flat gradient of layers with `shapes` that are sent separately, in their order."""
+    bucket_mb = algorithms.of(config.algo).own_bucket_mb(**config.algo.options) or config.bucket_mb
+    return [slice(0, sum(map(math.prod, shapes)))] if bucket_mb is None else bucket_spans.spans(shapes, bucket_mb)

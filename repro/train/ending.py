@@ -1,0 +1,133 @@
+"""Prints what stands at the end of a sweep: its table, what a reader should know of it, and what to type next."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from repro import screen
+from repro.comm import cost_formulas
+from repro.comm.traffic import Link
+from repro.config.differences import differing, flat
+from repro.config.schema import Config
+from repro.iteration_time import PARTS, IterationTime
+from repro.train import next_steps
+
+Summary = dict[str, Any]  # as `run_folder.summary` gives it
+MOST_NODES = 1024  # up to which it is looked for where gTop-k overtakes Top-k
+
+
+def report(configs: Sequence[Config], summaries: Sequence[Summary], given: Sequence[str] | None) -> None:
+    """Prints to stdout. `given` holds the settings that were typed, None where a manifest gave them."""
+    print(screen.table(rows(configs, summaries), len(varied(configs))))
+    print()
+    for line in notes(configs, summaries):
+        print(screen.sentence(line))
+    print("Run folders (config.yaml, metrics.jsonl, provenance.json):")
+    for summary in summaries:
+        print(f"  {summary['folder']}")
+    print("Next:")
+    for why, words in next_steps.suggest(configs, summaries, given):
+        print(f"  {shlex.join(words)}\n{screen.indented(f'      {why}')}")
+
+
+def rows(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[dict[str, Any]]:
+    """Returns the cells of the table, a row for each run."""
+    names = varied(configs)
+    settings = [flat(dataclasses.asdict(config)) for config in configs]
+    warm = any(map(ended_in_warmup, configs, summaries))
+    states = any(summary["state"] != "done" for summary in summaries)
+    return [
+        {**{name: cell(row.get(name)) for name in names}, **_columns(config, summary, warm, states)}
+        for config, row, summary in zip(configs, settings, summaries, strict=True)
+    ]
+
+
+def varied(configs: Sequence[Config]) -> list[str]:
+    """Returns the keys in which the runs differ, the algorithm always among them."""
+    differ = differing([flat(dataclasses.asdict(config)) for config in configs])
+    return ["algo", *(name for name in differ if name != "algo")]
+
+
+def ended_in_warmup(config: Config, summary: Summary) -> bool:
+    """Returns whether the last step was one of the density warm-up, which sends more than those after it."""
+    last = summary["density"]
+    return config.algo.sparse and last is not None and last != config.density
+
+
+def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
+    """Returns sentences that say what the table's numbers are."""
+    sources = sorted({f"{s['source']} on {s['network']}" for s in summaries if s["source"]})
+    lines = [f"Times are of one iteration on one node: {', '.join(sources) or 'none yet'}."]
+    for config, summary in zip(configs, summaries, strict=True):
+        if ended_in_warmup(config, summary):
+            lines.append(
+                f"{config.algo.name} ended inside its density warm-up: the bytes are those of density "
+                f"{summary['density']:g} (k = {summary['k']:,}), and fewer follow at density {config.density:g}."
+            )
+        if summary["bytes_sent_between"]:
+            lines.append(spread(config.algo.name, summary))
+    return [*lines, *rounds_against_bytes(configs, summaries)]
+
+
+def spread(algo: str, summary: Summary) -> str:
+    """Returns how far the bytes of steps and nodes lie apart, where messages depend on values."""
+    least, most = map(screen.size, summary["bytes_sent_between"])
+    busiest = summary["bytes_sent_worst_rank"]
+    among = f"; the busiest node sends {screen.size(busiest)} on average" if busiest else ""
+    return f"The bytes of {algo} depend on values: they are a mean over steps of {least} to {most}{among}."
+
+
+def rounds_against_bytes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
+    """Returns why gTop-k sends less than Top-k and takes longer, where the table shows that."""
+    found = {
+        config.algo.name: (config, summary)
+        for config, summary in zip(configs, summaries, strict=True)
+        if summary["source"] == "modelled" and summary["k"] is not None and not ended_in_warmup(config, summary)
+    }
+    if not {"topk", "gtopk"} <= found.keys():
+        return []
+    (config, gtopk), (other, topk) = found["gtopk"], found["topk"]
+    slower = gtopk["communicate_s"] >= topk["communicate_s"]
+    less = gtopk["bytes_sent_per_step"] < topk["bytes_sent_per_step"]
+    alike = (config.nodes, config.density, config.network) == (other.nodes, other.density, other.network)
+    usual = config.algo.wire == other.algo.wire == "pairs" and config.algo.options["route"] == "tree"
+    if not (slower and less and alike and usual):
+        return []
+    rounds = cost_formulas.log2(config.nodes)
+    return [
+        f"gTop-k sends fewer bytes than Top-k, but in {2 * rounds} rounds of messages instead of {rounds}: on "
+        f"{config.nodes} nodes the rounds cost more than the bytes save. {_overtakes(config, gtopk['k'])} "
+        "docs/algorithms.md tells how each of them sends."
+    ]
+
+
+def _overtakes(config: Config, k: int) -> str:
+    wire = config.network
+    link, size = Link(wire.alpha_s, wire.beta_s_per_byte), config.nodes
+    while (size := 2 * size) <= MOST_NODES:
+        if cost_formulas.closed_form("gtopk", size, 0, k, link) < cost_formulas.closed_form("topk", size, 0, k, link):
+            return f"On {wire.name}, with k = {k:,}, gTop-k is ahead from {size} nodes on."
+    return f"On {wire.name}, with k = {k:,}, it is not ahead on up to {MOST_NODES} nodes."
+
+
+def cell(value: Any) -> str:
+    """Writes a setting as it is typed."""
+    return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _columns(config: Config, summary: Summary, warm: bool, states: bool) -> dict[str, Any]:
+    parts = {part: summary[part] for part in PARTS}
+    total = None if None in parts.values() else IterationTime.of(summary).total
+    sent = summary["bytes_sent_per_step"]
+    density = f"{summary['density']:g}" if ended_in_warmup(config, summary) else None
+    return {
+        "accuracy (%)": screen.percent(summary["test_accuracy"]),
+        "sent per step": None if sent is None else screen.Bytes(sent),
+        **({"at density": density} if warm else {}),
+        **{f"{part.removesuffix('_s')} (ms)": screen.ms(seconds) for part, seconds in parts.items()},
+        "iteration (ms)": screen.ms(total),
+        **({"state": summary["state"]} if states else {}),
+    }

@@ -1,0 +1,82 @@
+"""Says what to type after a sweep: what was not done yet, with the settings that were typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.config.schema import Config
+from repro.report import write_items
+from repro.runs.progress import extent
+from repro.screen import plural
+
+Suggestion = tuple[str, list[str]]  # why, and the words of the command
+
+PAPERS = ("dense", "topk", "gtopk")  # the algorithms that the article compares
+EASY = ("digits", "synthetic")  # data that say little of how an algorithm converges
+KEPT = ("nodes", "results", "seed", "threads", "device", "cluster", "wandb.mode", "wandb.project", "data.root")
+
+
+def suggest(
+    configs: Sequence[Config], summaries: Sequence[dict[str, Any]], given: Sequence[str] | None
+) -> Iterator[Suggestion]:
+    """Yields suggestions. `given` holds the settings that were typed, None where a manifest gave them.
+
+    No command trains longer than what was typed, or than one epoch.
+    """
+    first = configs[0]
+    if any(summary["state"] != "done" for summary in summaries):
+        words = ["repro", "run", *given] if given is not None else ["repro", "status"]
+        yield "goes on with what is not done" if given is not None else "says how the runs stand", words
+    if any(summary["source"] and not config.hierarchical for config, summary in zip(configs, summaries, strict=True)):
+        place = summaries[0]["folder"] if len(configs) == 1 else str(Path(summaries[0]["folder"]).parent)
+        other = "ethernet10g" if first.network.name != "ethernet10g" else "ethernet1g"
+        yield "the same on another network, without training", [
+            "repro", "simulate", "--run", _path(place), f"network={other}"
+        ]  # fmt: skip
+    if given is not None and all(summary["state"] == "done" for summary in summaries):
+        yield from _more_runs(configs, given)
+    yield from _figures(first)
+
+
+def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Suggestion]:
+    first = configs[0]
+    missing = [name for name in PAPERS if name not in {config.algo.name for config in configs}]
+    long = f"{extent(first)} each"
+    if missing:
+        few = "the other algorithms" if len(missing) > 1 else "the other algorithm"
+        yield f"{few} of the article, with these settings ({long})", [
+            "repro", "run", *replaced(given, "algo", ",".join(missing))
+        ]  # fmt: skip
+    elif first.data.name in EASY:
+        kept = [word for word in given if word.partition("=")[0] in KEPT]
+        yield "real images, one epoch; the first time it downloads 170 MB", [
+            "repro", "run", *kept, "data=cifar10", "model=resnet20", f"algo={','.join(PAPERS)}", "epochs=1"
+        ]  # fmt: skip
+    seeds = {config.seed for config in configs}
+    if len(seeds) == 1:
+        count = plural(len(configs), "run")
+        yield f"another seed, to see how far results spread ({count}, {long})", [
+            "repro", "run", *replaced(given, "seed", str(first.seed + 1))
+        ]  # fmt: skip
+
+
+def _figures(config: Config) -> Iterator[Suggestion]:
+    for item in sorted(write_items.fed_by(config.experiment), key=lambda item: item.name != config.experiment):
+        yield f"the {item.name} {write_items.kind_of(item)}, with these runs in it", [
+            "repro", "plot", f"{write_items.kind_of(item)}s", "--only", item.name, "--runs", _path(config.results)
+        ]  # fmt: skip
+        return
+    if config.experiment != "default":
+        yield "one page with all results, these runs among them", ["repro", "report", "--runs", _path(config.results)]
+
+
+def replaced(given: Sequence[str], key: str, value: str) -> list[str]:
+    """Returns the settings with `key` set to `value`."""
+    return [*(word for word in given if word.partition("=")[0] != key), f"{key}={value}"]
+
+
+def _path(name: str) -> str:
+    """Returns the path in a form that no command takes for an option."""
+    return f"./{name}" if name.startswith("-") else name

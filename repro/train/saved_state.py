@@ -1,0 +1,90 @@
+"""Turns what a rank must keep between two sessions into files of a checkpoint, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.config.schema import RunError
+from repro.runs import checkpoint
+from repro.train.sent import Sent
+from repro.train.step import Worker
+
+SHARED = "shared.pt"  # parameters and momentum, where all ranks hold the same
+
+
+def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
+    """Returns this rank's files by name: its own state, and the shared one if it is rank 0 and all hold the same."""
+    state = {
+        "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
+        "statistics": worker.replica.statistics(), "window": window, "sent": sent.state_dict(),
+    }  # fmt: skip
+    mine: dict[str, Any] = {_own(worker): state}
+    if worker.algorithm.mixes:
+        state["replica"] = worker.replica.state_dict()
+    elif worker.rank.number == 0:
+        mine[SHARED] = worker.replica.state_dict()
+    return mine
+
+
+def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None:
+    """Puts the state in the folder `target` into the other arguments. Returns why it cannot, None if it could.
+
+    After a failure the worker may have parts of it: make another.
+    """
+    name = _own(worker)
+    try:
+        state = checkpoint.load(target, name, worker.rank.device)
+        algorithm, replica, statistics = state["algorithm"], state.get("replica"), worker.replica.statistics()
+        if replica is None:
+            replica = checkpoint.load(target, SHARED, worker.rank.device)
+        here = {
+            "algorithm": worker.algorithm.state_dict(), "replica": worker.replica.state_dict(),
+            "statistics": statistics, "window": window,
+        }  # fmt: skip
+        saved = {"algorithm": algorithm, "replica": replica, **{k: state[k] for k in ("statistics", "window")}}
+        if difference := unlike(saved, here):
+            return f"{name}: {difference}"
+        worker.replica.load_state_dict(replica)
+        worker.algorithm.load_state_dict(algorithm)
+        worker.generator.set_state(state["generator"].cpu())
+        for buffer, value in zip(statistics, state["statistics"], strict=True):
+            buffer.copy_(value)
+        window.copy_(state["window"])
+        sent.load_state_dict(state.get("sent", Sent().state_dict()))  # checkpoints of before have none
+    except torch.OutOfMemoryError:
+        raise
+    except RunError as error:
+        return str(error)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        return f"{name}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else error}"
+    return None
+
+
+def unlike(saved: Any, here: Any, at: str = "it") -> str:
+    """Returns in what a saved state has another form than the state that it is to replace; "" where in nothing.
+
+    What an algorithm makes in its first steps, None or empty before, may have any form.
+    """
+    if isinstance(here, Tensor) and here.numel():
+        if not isinstance(saved, Tensor):
+            return f"{at} is no tensor"
+        return "" if saved.shape == here.shape else f"{at} has shape {list(saved.shape)}, not {list(here.shape)}"
+    if isinstance(here, dict):
+        if not isinstance(saved, dict) or saved.keys() != here.keys():
+            return f"{at} has other keys than {', '.join(here)}"
+        return next((text for key in here if (text := unlike(saved[key], here[key], key))), "")
+    if isinstance(here, list):
+        if not isinstance(saved, list) or len(saved) != len(here):
+            return f"{at} is no list of {len(here)}"
+        return next((text for one, other in zip(saved, here, strict=True) if (text := unlike(one, other, at))), "")
+    if isinstance(here, int | float) and not isinstance(saved, int | float):
+        return f"{at} is no number"
+    return ""
+
+
+def _own(worker: Worker) -> str:
+    return f"rank-{worker.rank.number:05d}.pt"

@@ -1,0 +1,48 @@
+"""Runs that train nothing: their compute is stated (`node=`), and what an iteration takes is measured in the lab."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from repro.cluster import ranks
+from repro.comm.collective import CollectiveError
+from repro.config.schema import Config
+from repro.runs import run_folder
+from repro.train.step import any_rank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from repro.cluster.preempt import Interrupt
+    from repro.cluster.ranks import Rank
+
+    Lines = Callable[[Config, Rank, Any], list[dict[str, Any]]]
+
+DESCRIPTION = "none: nothing is trained"
+
+
+def run(config: Config, before_run: Lines, interrupt: Interrupt | None) -> Any:
+    """Measures as `config` says; returns the summary. Raises RunError."""
+    failed = functools.partial(run_folder.failed, config.folder)
+    return ranks.launch(
+        config, functools.partial(time_it, before_run=before_run), ranks.no_data, interrupt, failed=failed
+    )
+
+
+def time_it(config: Config, rank: Rank, data: None, before_run: Lines) -> dict[str, Any]:
+    """Does one rank's part. Rank 0 keeps the run folder and returns its summary."""
+    if rank.number:
+        before_run(config, rank, None)
+        return {"state": "preempted" if any_rank(rank.control, rank.interrupt.is_set()) else "done"}
+    with run_folder.RunFolder(config, DESCRIPTION, rank.device) as folder:
+        folder.resume(0)
+        try:
+            lines = before_run(config, rank, None)
+            stopped = any_rank(rank.control, rank.interrupt.is_set())
+        except CollectiveError as error:
+            raise rank.cause(error) from error
+        for line in lines if not stopped else []:
+            folder.log(line)
+        folder.status("preempted" if stopped else "done", 0 if stopped else 1, 1)
+    return run_folder.summary(config.folder)

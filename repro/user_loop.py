@@ -1,0 +1,39 @@
+"""Makes what `wrap` and DDP's hook share: the ranks of a user's process group, the algorithm for their parameters."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from repro import algorithms
+from repro.algorithms import Algorithm
+from repro.comm.collective import Collective
+from repro.comm.transport import GroupTransport
+from repro.config.schema import Algo, ConfigError
+
+
+def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: torch.device) -> Algorithm:
+    made = algorithms.load(algo, sum(x.numel() for x in layers), device, [x.shape for x in layers])
+    if density is not None and algo.sparse:
+        made.density = density
+    return made
+
+
+def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective:
+    """Returns a Collective over the ranks of `group`, for tensors on `device`."""
+    if not dist.is_initialized():
+        raise ConfigError(
+            "there is no process group: call torch.distributed.init_process_group first, and start the script with "
+            "torchrun --nproc-per-node=2 SCRIPT"
+        )
+    whole = cast(dist.ProcessGroup, group or dist.group.WORLD)
+    backend, ranks = dist.get_backend_config(whole), dist.get_process_group_ranks(whole)
+    wire = device if f"{device.type}:nccl" in backend else torch.device("cpu")
+
+    def again(number: int) -> GroupTransport:
+        more = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        return GroupTransport(cast(dist.ProcessGroup, more), wire)
+
+    return Collective(GroupTransport(whole, wire, again))

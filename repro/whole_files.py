@@ -1,0 +1,50 @@
+"""Writes files that are whole or not there, and says what to do where a disk is full."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_whole(file: Path, content: str | bytes) -> None:
+    """Writes the file whole or not at all, also in a power cut. A link stays a link, and a device is written to."""
+    data = content.encode() if isinstance(content, str) else content
+    place = Path(os.path.realpath(file))
+    if place.exists() and not place.is_file():
+        place.write_bytes(data)
+        return
+    unfinished = place.with_name(place.name + ".unfinished")
+    try:
+        with open(unfinished, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(place)
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        with suppress(OSError):
+            unfinished.unlink()  # on a full disk this makes room for the status
+        raise
+
+
+def overwrite(file: Path, content: str) -> None:
+    """Writes over the content of an existing file, in its own blocks: this needs no room. Spaces fill what is left."""
+    with open(file, "r+b") as stream:
+        stream.write(content.rstrip("\n").encode().ljust(os.fstat(stream.fileno()).st_size - 1) + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def explain(error: OSError) -> str:
+    """Returns what went wrong in one sentence; of a full disk also what to do."""
+    what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    if error.errno in FULL:
+        return (
+            f"{what}. Make room, or name another place with results=FOLDER (`repro run`) or --out FOLDER; the same "
+            "command then goes on."
+        )
+    return what
