@@ -1,11 +1,12 @@
 """Steps of one algorithm on P ranks, without a model: what comes out, and what its error feedback holds."""
 
 import torch
-from parallel import on_ranks
+from thread_ranks import on_ranks
 
-from repro import algorithms, choices, config
+from repro import algorithms
+from repro.config import compose, groups
 
-CHOICES = {name: config.algorithm(name, {}) for name in choices.group_options("algo")}
+CHOICES = {name: compose.algorithm(name, {}) for name in groups.group_options("algo")}
 M = 1000
 
 
@@ -24,7 +25,7 @@ def gradients(size: int, steps: int, kind: str, dtype=torch.float32) -> torch.Te
 
 def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, over="memory", **options):
     """Updates [steps, M] and what error feedback holds [M], of each rank."""
-    choice = config.algorithm(name, options, seed)
+    choice = compose.algorithm(name, options, seed)
 
     def body(collective):
         algorithm = algorithms.load(choice, M)

@@ -21,10 +21,10 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 
 # The long ones, so that nothing waits for them at the end.
 FIRST = (
-    "test_resume", "test_slurm", "test_distributed", "test_cli", "test_watchdog", "test_training", "test_report",
-    "test_lab", "test_buckets", "test_algorithms",
+    "test_checkpoint", "test_slurm_cluster", "test_distributed", "test_cli", "test_watchdog", "test_loop", "test_html",
+    "test_docs", "test_lab", "test_buckets", "test_algorithms",
 )  # fmt: skip
-SLOW = ("torch", "repro.kernels", "matplotlib.figure")  # to import for the first time
+SLOW = ("torch", "repro.compression.sparse_kernels", "matplotlib.figure")  # to import for the first time
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -34,9 +34,10 @@ def pytest_collection(session: pytest.Session) -> None:
     gc.disable()  # see sweep.py
     # One worker compiles bytecode and kernels for all, another meanwhile something else.
     taken = [name for name in SLOW if not _imported(name, fcntl.LOCK_EX | fcntl.LOCK_NB)]
-    for name in (*taken, "repro.training"):
+    for name in (*taken, "repro.train.loop"):
         _imported(name, fcntl.LOCK_EX)
-    _imported("repro.quantize_kernels", fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for name in ("codec_kernels", "pair_kernels"):
+        _imported(f"repro.compression.{name}", fcntl.LOCK_EX | fcntl.LOCK_NB)
     import torch
     from hypothesis import settings
 
@@ -44,10 +45,10 @@ def pytest_collection(session: pytest.Session) -> None:
     gc.enable()
     _fork_the_fork_server()
 
-    from repro import calibrate
+    from repro.timing import one_rank
 
     os.fsync = lambda _: None  # what these workers write need not survive a power cut
-    calibrate.REPEATS = 1  # of the steps timed before a run: what they take is nobody's concern here
+    one_rank.REPEATS = 1  # of the steps timed before a run: what they take is nobody's concern here
     torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
     # The same examples at every run, so that a failure is always somebody's change. REPRO_EXPLORE=1 draws new ones.
     settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -103,10 +104,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_stays_connected() -> Iterator[None]:
-    import parallel
+    import thread_ranks
 
     yield
-    parallel.disconnect()
+    thread_ranks.disconnect()
 
 
 @pytest.fixture(scope="session")

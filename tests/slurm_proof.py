@@ -1,4 +1,4 @@
-"""What launchers/README.md quotes: a sweep on a real four-node SLURM, disturbed on purpose. Needs root.
+"""What docs/slurm.md quotes: a sweep on a real four-node SLURM, disturbed on purpose. Needs root.
 
 uv run python tests/slurm_proof.py FOLDER     # for its run folders and logs
 """

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_cluster import Cluster
-from tiny import bits, equal
+from tiny_runs import bits, equal
 
-from repro import checkpoint, record
-from repro.config import Config, compose
+from repro.config.compose import compose
+from repro.config.schema import Config
+from repro.runs import checkpoint, run_folder
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,14 +46,14 @@ class Sweep:
         return self.repro("launch", *self.overrides, *words)
 
     def state(self, config: Config) -> str | None:
-        return record.state(self.folder(config))
+        return run_folder.state(self.folder(config))
 
     def status(self, config: Config) -> dict:
         return json.loads((self.folder(config) / "status.json").read_text())
 
     def step(self, config: Config) -> int:
         """The last step that is on the disk."""
-        steps = [line["step"] for line in record.read_metrics(self.folder(config)) if line["kind"] == "step"]
+        steps = [line["step"] for line in run_folder.read_metrics(self.folder(config)) if line["kind"] == "step"]
         return steps[-1] if steps else 0
 
     def task(self, config: Config) -> str:

@@ -14,10 +14,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny import bits, equal
+from tiny_runs import bits, equal
 
-from repro import record, training
-from repro.config import compose
+from repro import cli
+from repro.config import explain, groups
+from repro.config.compose import compose
+from repro.config.groups import group_options
+from repro.runs import run_folder
+from repro.train import loop
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=32", "batch_per_node=4"]
@@ -38,15 +42,19 @@ def repro(*arguments: str, cwd: Path, **environment: str) -> subprocess.Complete
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("command", [["run"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["run"], ["map"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
 def test_every_help_has_examples_that_parse(command: list[str], tmp_path: Path) -> None:
     shown = repro(*command, "--help", cwd=tmp_path)
     assert shown.returncode == 0
     examples = re.findall(r"^ +repro ([^\n]*?)(?: {3,}.*)?$", shown.stdout, re.MULTILINE)
     assert examples
-    if command == ["run"]:
-        for example in examples:
-            assert compose([word for word in example.split()[1:] if word != "--show"])
+    if command in (["run"], ["map"]):
+        for example in (example for example in examples if example.startswith(command[0])):
+            words = [word for word in example.split()[1:] if word != "--show"]
+            if "--explain" in words:
+                continue
+            few = ["algo=dense"] if command == ["map"] else []  # of a grid of 700 points, which takes half a minute
+            assert compose([*words, *few])
 
 
 def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
@@ -65,6 +73,12 @@ def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
         (["run", "results=/proc/nothing", *SMALL], "results=FOLDER"),
         (["run", "data=imagenet", "data.root=nowhere", "model=resnet50", "nodes=1"], "nowhere"),
         (["run", "cluster=environment", *SMALL], "cluster=local"),
+        (
+            ["run", "experiment=tradeoff", "model=vgg16", "nodes=8", "algo=dense"],
+            "repro map experiment=tradeoff model=vgg16",
+        ),
+        (["launch", "experiment=tradeoff", "model=vgg16", "nodes=8", "algo=dense"], "type repro map"),
+        (["map", "experiment=quickstart"], "type experiment=tradeoff"),
         (["data", "prepare", "mnist"], "Choose one of"),
         (["data", "prepare", "cifar10", "--from", "nowhere.zip"], "nowhere.zip"),
     ],
@@ -78,6 +92,24 @@ def test_a_users_error_is_one_message_and_code_2(arguments: list[str], message: 
     assert not list(tmp_path.rglob("status.json"))  # nothing that could be taken for a run
 
 
+def test_the_version_is_that_of_the_suite_its_commit_and_torch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["repro", "--version"])
+    assert cli._call() == 0
+    assert re.match(r"repro [\d.]+.*, Python 3[\d.]+, torch \d", capsys.readouterr().out)
+
+
+def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    for key in [*groups.root_keys(), *explain.options()]:
+        first, allowed, *_ = explain.explain(key)
+        assert len(first) > len(key) + 10 and allowed.startswith("  allowed: "), key
+    cli.app(["run", "--explain", "density"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "share rho of the gradient's entries" in said and "at least 1e-12 and at most 1" in said
+    assert "default: 0.001  # authors' code" in said and "experiment=quickstart: 0.01  # ours" in said
+
+
 def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
     torchrun = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
     done = repro("run", *SMALL, cwd=tmp_path, **torchrun)
@@ -89,10 +121,10 @@ def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> Non
     sweep = ["run", "algo=dense,gtopk", "steps=2", *SMALL]
     first = repro(*sweep, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    lines = first.stdout.splitlines()
-    assert re.split(r"  +", lines[0])[0] == "algo"
-    assert [line.split()[0] for line in lines[1:3]] == ["dense", "gtopk"]
-    assert all(line.endswith("done") for line in lines[1:3])
+    head, _, table = first.stdout.partition("─\n")
+    assert head.split()[0] == "algo" and "state" not in head  # all are done
+    assert [line.split()[0] for line in table.splitlines()[:2]] == ["dense", "gtopk"]
+    assert "2 steps of 141 epochs" in first.stderr and "about" in first.stderr and "of disk" in first.stderr
     assert "modelled on ethernet1g" in first.stdout and "Next:" in first.stdout
     metrics = {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
     assert len(metrics) == 2
@@ -137,12 +169,12 @@ def test_after_ctrl_c_and_after_kill_9_the_same_command_goes_on(tmp_path: Path) 
         wait_for(tmp_path, f'"step": {steps + 12},', process)  # past the next checkpoint
         process.kill()
         assert "resuming" in process.communicate()[1]
-    assert record.state(folder) == "running"
+    assert run_folder.state(folder) == "running"
     again = repro(*command, cwd=tmp_path)
     assert again.returncode == 0 and "resuming" in again.stderr
-    assert [line["step"] for line in record.read_metrics(folder) if line["kind"] == "step"] == list(range(1, 81))
+    assert [line["step"] for line in run_folder.read_metrics(folder) if line["kind"] == "step"] == list(range(1, 81))
     straight = compose([*settings, f"results={tmp_path / 'straight'}"])[0]
-    training.run(straight)
+    loop.run(straight)
     assert equal(bits(folder), bits(straight.folder))
 
 
@@ -174,11 +206,18 @@ _repro_completion repro; printf '%s\\n' "${{COMPREPLY[@]}}"
         ("repro run mod", ["model="], ["nodes="]),
         ("repro run model = res", ["resnet20", "resnet50"], ["vgg16"]),  # bash splits words at "="
         ("repro run model =", ["resnet20", "vgg16"], []),
+        ("repro map model = v", ["vgg16"], ["resnet20"]),
+        ("repro tune algo = dense,gt", ["dense,gtopk"], ["dense,dense"]),
         ("repro run algo = dense,gt", ["dense,gtopk"], ["dense,dense"]),
         ("repro run algo = gtopk algo.ro", ["algo.route="], []),
         ("repro run algo.route = b", ["butterfly"], ["tree"]),
         ("repro run wandb.mode = o", ["offline", "online"], ["disabled"]),
         ("repro data prepare ci", ["cifar10"], ["digits"]),
+        ("repro tune relax = c", ["compressed"], ["exact"]),
+        ("repro tune nod", ["node=", "nodes="], ["model="]),
+        ("repro simulate node = m", ["measured"], ["paper"]),
+        ("repro status qu", ["quickstart"], ["families"]),
+        ("repro run --explain algo.ro", ["algo.route"], ["algo"]),
     ],
 )
 def test_bash_completes(words: str, expected: list[str], unexpected: list[str], tmp_path: Path) -> None:
@@ -201,3 +240,28 @@ def test_zsh_gets_whole_words(tmp_path: Path) -> None:
     words = "repro run model=res"
     done = repro(cwd=tmp_path, _REPRO_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=words)
     assert "model=resnet20" in done.stdout and "vgg16" not in done.stdout
+
+
+def test_what_to_type_next_can_be_typed_whatever_the_names_are(tmp_path: Path) -> None:
+    """A results folder with a blank, or shell text in it, made lines that did something else when they were pasted."""
+    place = "my runs; touch owned $(touch owned) 'x'"
+    done = repro(
+        "run", "algo=dense", "steps=1", f"results='{place.replace(chr(39), chr(92) + chr(39))}'", *SMALL, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.strip().startswith("repro simulate --run")]
+    words = line.strip().replace("repro simulate --run", "printf '%s\n'")
+    shown = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True)
+    folder, network = shown.stdout.splitlines()
+    assert folder.startswith(f"{place}/default/") and network.startswith("network=")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_normal_run_and_its_help_show_no_warning_of_a_library(tmp_path: Path) -> None:
+    """Of torch, for algo=ddp above all, and of typer."""
+    algos = ",".join(group_options("algo"))
+    done = repro("run", f"algo={algos}", "steps=1", "data.image_size=8", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = done.stderr + repro("run", "--help", cwd=tmp_path).stderr + repro("--help", cwd=tmp_path).stderr
+    assert not re.search(r"warn", shown, re.IGNORECASE), shown

@@ -1,6 +1,7 @@
-"""Who may import whom (DESIGN.md, "Tree"), and what a quick command must not load."""
+"""Who may import whom (docs/design.md, "Tree"), and what a quick command must not load."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,73 +13,91 @@ import repro
 
 ROOT = Path(repro.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
+MODULES = {
+    ".".join(("repro", *Path(name).with_suffix("").parts)).removesuffix(".__init__"): FILES[name] for name in FILES
+}
+ORDER = (
+    ("rng", "tables", "screen", "waiting", "iteration_time", "clock", "density", "whole_files", "json_text"),
+    ("config",),
+    ("compression",),
+    ("comm",),
+    ("algorithms", "models", "data"),
+    ("cluster",),
+    ("runs",),
+    ("report", "figures"),
+    ("train",),
+    ("timing",),
+    ("commands",),
+    ("user_loop", "ddp_buckets"),
+    ("ddp_hook",),
+    ("distributed", "cli"),
+    ("__main__",),
+)
+HEIGHT = {wing: height for height, wings in enumerate(ORDER) for wing in wings}
 
 
-def imported(path: Path) -> set[str]:
-    """Full dotted names of what a file imports when it runs; what only type checkers see does not count."""
-    found: set[str] = set()
-    for node in _walk(ast.parse(path.read_text())):
+def imported(path: Path) -> Iterator[str]:
+    """Full dotted names of what a file imports, at its top, in a function or for type checkers alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-    return found
-
-
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    typing_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    for child in [] if typing_only else ast.iter_child_nodes(node):
-        yield from _walk(child)
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, f"{path}: a relative import"
+            names = (f"{node.module}.{name.name}" for name in node.names)
+            yield from (name if name in MODULES else node.module for name in names)
 
 
 def packages(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in imported(path)}
 
 
-def ours(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imported(path) if name.startswith("repro.")}
+ARROWS = {name: {other for other in imported(path) if other in MODULES} - {"repro"} for name, path in MODULES.items()}
+
+
+def against_the_order(source: str, target: str) -> bool:
+    """Whether a module of one wing imports one that stands above it or beside it; report and figures share a place."""
+    here, there = (name.split(".")[1] for name in (source, target))
+    return here != there and HEIGHT[there] >= HEIGHT[here] and {here, there} != {"report", "figures"}
+
+
+def test_every_file_has_its_place() -> None:
+    assert {name.split(".")[1] for name in MODULES if name != "repro"} == set(HEIGHT)
+
+
+def test_each_wing_imports_those_before_it() -> None:
+    against = {(a, b) for a, targets in ARROWS.items() for b in targets if against_the_order(a, b)}
+    assert not against
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graphlib.TopologicalSorter(ARROWS).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize(
-    ("package", "home"), {"hydra": "config.py", "omegaconf": "config.py", "wandb": "record.py"}.items()
+    ("package", "home"),
+    {"hydra": "config/compose.py", "omegaconf": "config/compose.py", "wandb": "runs/wandb_mirror.py"}.items(),
 )
 def test_imported_in_one_file_alone(package: str, home: str) -> None:
     assert {name for name, path in FILES.items() if package in packages(path)} == {home}
 
 
 def test_the_environment_is_read_where_the_design_says() -> None:
-    allowed = {"environment.py", "record.py", "lab.py"}  # lab.py sets what gloo reads
+    allowed = {"cluster/environment.py", "runs/wandb_mirror.py", "cluster/lab.py"}  # lab.py sets what gloo reads
     readers = {
         name
         for name, path in FILES.items()
-        for node in _walk(ast.parse(path.read_text()))
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
     }
     assert readers <= allowed
 
 
-def test_the_foundations_import_nothing_that_stands_on_them() -> None:
-    assert ours(FILES["schema.py"]) == set()
-    assert ours(FILES["choices.py"]) == {"schema"}
-    assert ours(FILES["config.py"]) == {"schema", "choices"}
-    assert ours(FILES["schedule.py"]) == set()
-    assert ours(FILES["network.py"]) == set()
-    assert ours(FILES["sparse.py"]) <= {"kernels", "sparse_torch"}
-
-
-def test_algorithms_know_neither_the_trainer_nor_the_command_line() -> None:
-    for name, path in FILES.items():
-        if name.startswith("algorithms/"):
-            assert not ours(path) & {"trainer", "training", "ranks", "record", "sweep", "commands"}, name
-
-
 def test_figures_and_results_never_import_torch() -> None:
-    code = "import sys, repro.results, repro.figures; sys.exit('torch' in sys.modules)"
+    wings = [name for name in MODULES if name.startswith(("repro.figures", "repro.report"))]
+    code = f"import sys, {', '.join(wings)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT.parent).returncode == 0
-    for name, path in FILES.items():
-        if name.startswith("figures/") or name in ("results.py", "tables.py", "verdicts.py"):
-            assert not packages(path) & {"torch", "torchvision"}, name
+    for name in (*wings, "repro.tables", "repro.iteration_time", "repro.density"):
+        assert not packages(MODULES[name]) & {"torch", "torchvision"}, name
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import torch.distributed as dist
 
-from repro import training
-from repro.collective import Collective, Transport
-from repro.config import Config
+from repro.cluster.ranks import Rank
+from repro.comm.collective import Collective, Transport
+from repro.comm.transport import MemoryTransport, Wires, gloo
+from repro.config.schema import Config
 from repro.data import Dataset
-from repro.ranks import Rank
-from repro.transport import MemoryTransport, Wires, gloo
+from repro.timing.before_run import before_a_run
+from repro.train import loop
 
 _open: dict[int, dict[int, Transport]] = {}  # by number of ranks: connecting costs more than most tests do
 
@@ -96,4 +97,4 @@ def _one_core() -> Iterator[None]:
 def train_each(configs: list[Config], config: Config, rank: Rank, data: Dataset) -> None:
     """A `main` for `ranks.launch`: several runs, one after the other, by ranks that are there once."""
     for each in configs:
-        training.train(each, rank, data)
+        loop.train(each, rank, data, before_a_run)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import torch
 
-from repro import checkpoint
-from repro.config import Config, compose
+from repro.config.compose import compose
+from repro.config.schema import Config
+from repro.runs import checkpoint
 
 TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
 QUICK = [

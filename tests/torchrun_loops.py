@@ -19,11 +19,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from repro import algorithms, bench, config, distributed
-from repro.choices import group_options
-from repro.ranks import Rank
+from repro import algorithms, distributed
+from repro.cluster.ranks import Rank
+from repro.config import compose
+from repro.config.groups import group_options, has_momentum
+from repro.config.schema import ConfigError
+from repro.timing import bench_collectives
 
 STEPS, BATCH, DENSITY = 6, 8, 0.05
+RESUMED = ("gtopk_butterfly", "powersgd", "onebit")
 HOOKS = ("dense", "gtopk", "gtopk_butterfly", "powersgd", "onebit")
 OPTIONS: dict[str, dict[str, Any]] = {"qadam": {"warmup_steps": 2}, "local_sgd": {"period": 3}}
 DATA = torch.Generator().manual_seed(1)
@@ -44,8 +48,10 @@ class Network(nn.Module):
         return self.second(torch.tanh(self.first(x - self.mean))) + self.frozen[0]
 
 
-def descent(model: nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+def descent(
+    model: nn.Module, momentum: float = 0.9
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=momentum, weight_decay=0.01)
     return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2)
 
 
@@ -71,9 +77,10 @@ def plain() -> Tensor:
 def wrapped(name: str, rank: int, own: slice, **given: Any) -> dict[str, Any]:
     """Straight, with gradients that stay, and interrupted by a checkpoint that new objects go on from."""
     found: dict[str, Any] = {}
+    momentum = 0.0 if has_momentum(name) else 0.9
     for way in ("straight", "stays", "resumed"):
         model = Network(seed=rank)
-        optimizer, scheduler = descent(model)
+        optimizer, scheduler = descent(model, momentum)
         node = distributed.wrap(model, optimizer, name, density=DENSITY, **OPTIONS.get(name, {}), **given)
         half = STEPS if way != "resumed" else STEPS // 2 + 1
         train(model, optimizer, scheduler, range(half), own, to_none=way != "stays")
@@ -82,7 +89,7 @@ def wrapped(name: str, rank: int, own: slice, **given: Any) -> dict[str, Any]:
             torch.save([model.state_dict(), optimizer.state_dict(), scheduler.state_dict()], file)
             file.seek(0)
             model = Network(seed=rank + 7)
-            optimizer, scheduler = descent(model)
+            optimizer, scheduler = descent(model, momentum)
             node = distributed.wrap(model, optimizer, name, density=DENSITY, **OPTIONS.get(name, {}), **given)
             for one, state in zip((model, optimizer, scheduler), torch.load(file), strict=True):
                 one.load_state_dict(state)
@@ -105,21 +112,71 @@ def hooked(name: str | None, rank: int, own: slice, **settings: Any) -> dict[str
     return {"weights": weights(network), "sizes": sizes, "bytes": state.traffic.bytes_sent}
 
 
-def resumed_hook(rank: int, own: slice) -> bool:
-    """Whether a new State's buckets begin with what the saved one's kept."""
-    states: list[Any] = []
-    for steps in (4, 2, 3):  # the first two of each are dense
-        network = Network(seed=rank)
+def resumed_hook(name: str, rank: int, own: slice, **settings: Any) -> dict[str, Any]:
+    """Straight, and interrupted by a checkpoint: weights, and what the hook keeps. DDP forms buckets anew in each."""
+    found: dict[str, Any] = {}
+    for way, parts in {"straight": [range(STEPS)], "resumed": [range(4), range(4, STEPS)]}.items():
+        saved: list[Any] = []
+        for steps in parts:
+            network = Network(seed=rank)
+            network.unused.requires_grad_(False)
+            state = distributed.State(name, density=DENSITY)
+            optimizer, scheduler = descent(network)
+            for one, kept in zip((network, optimizer, scheduler, state), saved, strict=bool(saved)):
+                one.load_state_dict(kept)
+            model = DistributedDataParallel(network, bucket_cap_mb=0.0002, **settings)
+            model.register_comm_hook(state, distributed.hook)
+            train(model, optimizer, scheduler, steps, own)
+            file = io.BytesIO()
+            torch.save([one.state_dict() for one in (network, optimizer, scheduler, state)], file)
+            file.seek(0)
+            saved = torch.load(file)
+        found[way] = weights(network)
+        found[f"{way} kept"] = [kept["residual"] for kept in state.state_dict().values() if "residual" in kept]
+    return found
+
+
+def other_buckets(own: slice) -> str:
+    """A state of several buckets, loaded where DDP has one."""
+    saved: Any = None
+    for cap in (0.0002, 25):
+        network = Network(seed=0)
         network.unused.requires_grad_(False)
-        model = DistributedDataParallel(network)
-        state = distributed.State("gtopk_butterfly", density=DENSITY)
-        if states:
-            state.load_state_dict(states[0])
+        state = distributed.State("gtopk", density=DENSITY)
+        if saved:
+            state.load_state_dict(saved)
+        model = DistributedDataParallel(network, bucket_cap_mb=cap)
         model.register_comm_hook(state, distributed.hook)
-        train(model, *descent(model), range(steps), own)
-        states.append(state.state_dict())
-    straight, waiting, used = (state[0]["residual"] for state in states)
-    return torch.equal(straight, waiting) and not torch.equal(straight, used)
+        try:
+            train(model, *descent(model), range(4), own)
+        except (ConfigError, RuntimeError) as error:
+            return str(error)
+        saved = state.state_dict()
+    return "nothing was raised"
+
+
+def averaged_twice(own: slice) -> str:
+    """The module inside DDP wrapped, and trained through DDP."""
+    model = DistributedDataParallel(Network(seed=0), find_unused_parameters=True)
+    optimizer, scheduler = descent(model)
+    distributed.wrap(model.module, optimizer, "dense")
+    try:
+        train(model, optimizer, scheduler, range(1), own)
+    except ConfigError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+def used_by_one(rank: int, own: slice) -> Tensor:
+    """A parameter that rank 1 alone has a gradient for: the change of it."""
+    model = Network(seed=0)
+    optimizer, _ = descent(model)
+    distributed.wrap(model, optimizer, "dense")
+    before = model.unused.detach().clone()
+    loss = nn.functional.cross_entropy(model(INPUTS[0, own]), TARGETS[0, own])
+    (loss + (model.unused.sum() if rank else 0.0)).backward()
+    optimizer.step()
+    return model.unused.detach() - before
 
 
 def broken_hook(own: slice) -> str:
@@ -142,8 +199,8 @@ def benched(hook: str) -> list[int]:
     """Bytes that each rank sends for one matrix of 200 x 200 inside DDP, as `repro bench collectives` finds them."""
     collective = distributed.connect(None, torch.device("cpu"))
     rank = Rank(collective, collective, torch.device("cpu"), False, dist.HashStore())
-    algorithm = algorithms.load(config.algorithm("ddp", {"hook": hook, "rank": 3}), 1)
-    schedule, step = bench.ddp(algorithm, 200 * 200, rank)
+    algorithm = algorithms.load(compose.algorithm("ddp", {"hook": hook, "rank": 3}), 1)
+    schedule, step = bench_collectives.ddp(algorithm, 200 * 200, rank)
     step()
     return [sum(done.sent * done.repeat for done in rounds) for rounds in schedule]
 
@@ -163,7 +220,11 @@ def main(folder: Path, scripts: list[str]) -> None:
         "hooked": {name: hooked(name, rank, own) for name in HOOKS},
         "static": hooked("gtopk_butterfly", rank, own, static_graph=True),
         "benched": {hook: benched(hook) for hook in ("none", "fp16", "powersgd")},
-        "resumed_hook": resumed_hook(rank, own),
+        "resumed_hook": {name: resumed_hook(name, rank, own) for name in RESUMED},
+        "resumed_static": resumed_hook("gtopk", rank, own, static_graph=True),
+        "other_buckets": other_buckets(own),
+        "averaged_twice": averaged_twice(own),
+        "used_by_one": used_by_one(rank, own),
         "broken_hook": broken_hook(own),
     }
     torch.save(found, folder / f"rank-{rank}.pt")

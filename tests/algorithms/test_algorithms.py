@@ -1,18 +1,17 @@
 """Invariants that every algorithm must keep; a new file in algorithms/ with its YAML is found and tested here."""
 
-import importlib
-
 import pytest
 import torch
-from parallel import on_ranks
-from steps import CHOICES, M, gradients, train
+from algorithm_steps import CHOICES, M, gradients, train
+from thread_ranks import on_ranks
 
-from repro import algorithms, config
-from repro.choices import about
-from repro.network import seconds
+from repro import algorithms
+from repro.comm.replay import seconds
+from repro.config import compose
+from repro.config.groups import about
 
 # Those that mix weights are tested in test_mixing.py.
-NAMES = [name for name, choice in CHOICES.items() if not algorithms.mixes(algorithms.load(choice, 8))]
+NAMES = [name for name, choice in CHOICES.items() if not algorithms.of(choice).mixes]
 SPARSE = [name for name in NAMES if CHOICES[name].sparse]
 SIZES = [1, 2, 3, 4, 6, 7, 8]
 
@@ -24,6 +23,19 @@ ERRORS = {"bytegrad": 2 * 18 / 255, "qsgd": 2 * 9 / 127, "fp16": 9 * 2**-10}
 ABOUT = {name: about(name) for name in NAMES}
 CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("worker", "worker and owner")]
 LOSSY = [name for name in NAMES if ABOUT[name]["family"] in ("quantised", "low rank")]
+
+
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def test_the_class_answers_as_its_instances_do(choice):
+    """What is asked without an instance; and traits that say that a method is there, beside the method."""
+    base, kind, algorithm = algorithms.Algorithm, algorithms.of(choice), algorithms.load(choice, M)
+    assert kind.__bases__ == (base,)
+    assert (kind.mixes, kind.wraps) == (kind.mix is not base.mix, kind.wrap is not base.wrap)
+    assert (algorithms.period(choice), algorithms.delay(choice)) == (algorithm.period, algorithm.delay)
+    assert (algorithms.period(choice) > 1) == ("period" in choice.options) and kind.cost is not base.cost
+    assert kind.wraps == (kind.own_bucket_mb(**choice.options) is not None)
+    assert (algorithm.selected is not None) == (choice.sparse and choice.name != "randomk")
+    assert about(choice.module)["formula"]
 
 
 @pytest.mark.parametrize("kind", ["ties", "few", "zero"])
@@ -85,8 +97,9 @@ def test_with_error_feedback_the_same_gradient_again_and_again_arrives(name):
 def test_one_rank_is_sgd_and_with_1_bit_adam_it_is_adam(name):
     x = gradients(1, 4, "ties")
     alone = train(name, 1, x, 1.0, **({"warmup_steps": 2} if name == "qadam" else {}))[0][0]
-    if name != "qadam":
+    if not algorithms.of(CHOICES[name]).scales:
         assert torch.equal(alone, x[:, 0])
+    if name != "qadam":
         return
     weight = torch.nn.Parameter(torch.zeros(M))
     adam = torch.optim.Adam([weight], lr=1.0)
@@ -151,20 +164,19 @@ def test_what_is_counted_is_what_its_cost_says(name, size):
     Ok-Topk's thresholds are set anew here; what stale ones let through: test_sums_by_owners_cost_what_is_published.
     """
     k, x = 10, gradients(size, 3, "normal")
-    choice = config.algorithm(name, {"threshold_every": 1} if name == "oktopk" else {})
+    choice = compose.algorithm(name, {"threshold_every": 1} if name == "oktopk" else {})
 
     def body(collective):
         algorithm = algorithms.load(choice, M)
         algorithm.density = k / M
-        algorithms.skip_warmup(algorithm)
+        algorithm.skip_warmup()
         for gradient in x[:, collective.rank]:
             collective.traffic = type(collective.traffic)()
             algorithm.step(gradient.clone(), collective)
-        return collective.traffic, algorithms.messages_depend_on_values(algorithm)
+        return collective.traffic, algorithm.messages_depend_on_values
 
     ranks = on_ranks(size, body)
-    module = importlib.import_module(f"repro.algorithms.{choice.module}")
-    bytes_, rounds = module.cost(size, M, k, **choice.options)
+    bytes_, rounds = algorithms.cost(choice, size, M, k)
     most = max(traffic.bytes_sent for traffic, _ in ranks)
     longest = max(sum(done.repeat for done in traffic.rounds) for traffic, _ in ranks)
     if ranks[0][1]:

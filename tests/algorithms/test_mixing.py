@@ -4,20 +4,25 @@ import math
 
 import pytest
 import torch
-from parallel import on_ranks
-from steps import CHOICES
+from algorithm_steps import CHOICES
+from thread_ranks import on_ranks
 
-from repro import algorithms, checkpoint, evaluation, record, rehearsal, training
-from repro.config import Config, ConfigError, compose
-from repro.config import algorithm as choice
-from repro.replica import Replica
+from repro import algorithms
+from repro.config.compose import algorithm as choice
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
+from repro.runs import checkpoint, run_folder
+from repro.timing import dry_run
+from repro.timing.before_run import before_a_run
+from repro.train import evaluation, loop
+from repro.train.replica import Replica
 
 M = 600
 IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "wandb.mode=disabled", "lr_warmup_epochs=0"]
 
 
-NAMES = [name for name, choice in CHOICES.items() if algorithms.mixes(algorithms.load(choice, 8))]
+NAMES = [name for name, choice in CHOICES.items() if algorithms.of(choice).mixes]
 
 
 def train(
@@ -85,8 +90,8 @@ def config(folder, *overrides: str) -> Config:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_evaluates_the_average_and_says_how_far_the_ranks_are_from_it(name, tmp_path):
     run = config(tmp_path, f"algo={name}", "nodes=4", "steps=3", "compare_every=1")
-    assert training.run(run)["state"] == "done"
-    (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "eval"]
+    assert loop.run(run)["state"] == "done"
+    (line,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval"]
     _, folder = checkpoint.latest(run.folder / "checkpoints")
     files = [checkpoint.load(folder, f"rank-0000{rank}.pt", torch.device("cpu")) for rank in range(4)]
     own = torch.stack([file["replica"]["parameters"] for file in files])
@@ -109,22 +114,17 @@ def test_averaged_gives_the_mean_and_puts_back_what_was_there():
 
 def test_local_sgd_averages_every_h_steps_and_reports_the_mean_step(tmp_path):
     run = config(tmp_path, "algo=local_sgd", "algo.period=3", "nodes=2", "steps=6")
-    summary = training.run(run)
-    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    summary = loop.run(run)
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     sent = [line["bytes_sent"] for line in lines]
     assert sent == [0, 0, sent[2], 0, 0, sent[2]] and sent[2] > 0
     assert summary["bytes_sent_per_step"] == sent[2] / 3
     ranks = torch.stack(train("local_sgd", 3, 6, period=3))
     assert torch.equal(ranks[0, 2], ranks[1, 2]) and not torch.equal(ranks[0, 3], ranks[1, 3])
-    (rounds, *_) = rehearsal.schedule(run.algo, 2, 1000, 1)
+    (rounds, *_) = dry_run.all_rounds(run.algo, 2, 1000, 1)
     assert len(rounds) == 1  # of a period of three steps
     with pytest.raises(ConfigError, match="at least 1"):
         algorithms.load(choice("local_sgd", {"period": 0}), M)
-
-
-def test_what_is_selected_cannot_be_probed_where_nothing_is(tmp_path):
-    with pytest.raises(ConfigError, match="mixes weights"):
-        training.run(config(tmp_path, "algo=local_sgd", "nodes=2", "steps=1", "probe_steps=[1]"))
 
 
 def test_a_replica_of_its_own_is_restored():
@@ -178,11 +178,11 @@ def test_a_background_average_is_applied_as_late_as_was_said():
 
 def test_a_background_average_is_counted_and_hidden(tmp_path):
     run = config(tmp_path, "algo=async_average", "nodes=2", "steps=4")
-    training.run(run)
-    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    loop.run(run, before_a_run)
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     sent = [line["bytes_sent"] for line in lines]
     assert sent[:3] == [0, 0, 0] and sent[3] > 0
-    (rounds, *_) = rehearsal.schedule(run.algo, 2, 1000, 1)
+    (rounds, *_) = dry_run.all_rounds(run.algo, 2, 1000, 1)
     assert [done.sent * done.repeat for done in rounds] == [4000]
-    (time,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    (time,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
     assert 0 < time["hidden_s"] <= time["communicate_s"]

@@ -1,14 +1,14 @@
 """What single algorithms promise beyond the invariants of all."""
 
-import importlib
 import math
 
 import pytest
 import torch
-from parallel import on_ranks
-from steps import CHOICES, M, gradients, held, train
+from algorithm_steps import CHOICES, M, gradients, held, train
+from thread_ranks import on_ranks
 
-from repro import algorithms, config
+from repro import algorithms
+from repro.config import compose
 
 
 @pytest.mark.parametrize("size", [4, 6, 8])
@@ -70,7 +70,7 @@ def test_sums_by_owners_cost_what_is_published(size):
 
 
 def test_1_bit_adam_shares_one_momentum_loses_none_of_it_and_freezes_the_variance():
-    x, choice = gradients(4, 6, "normal"), config.algorithm("qadam", {"warmup_steps": 3})
+    x, choice = gradients(4, 6, "normal"), compose.algorithm("qadam", {"warmup_steps": 3})
 
     def body(collective):
         algorithm, states = algorithms.load(choice, M), []
@@ -127,7 +127,7 @@ def test_powersgd_finds_what_has_its_rank_and_leaves_vectors_alone():
 
     for update, residual, bytes_ in on_ranks(3, body):
         assert torch.allclose(update, x.mean(0), atol=1e-4) and not residual[300:320].any()
-        cost = importlib.import_module("repro.algorithms.powersgd").cost(3, M, 1, shapes=shapes)
+        cost = algorithms.of(CHOICES["powersgd"]).cost(3, M, 1, shapes=shapes)
         assert bytes_ == cost.bytes < 2 / 3 * 2 * 4 * M
     with pytest.raises(algorithms.ConfigError, match="shapes hold 940 entries"):
         algorithms.load(CHOICES["powersgd"], M, shapes=[(940,)])

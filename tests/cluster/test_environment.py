@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from repro.config import ConfigError, RunError
-from repro.environment import FIRST_PORT, PORTS, Place, discover, first_host, knock, ports, tasks_per_node
+from repro.cluster.environment import FIRST_PORT, PORTS, Place, discover, first_host, knock, ports, tasks_per_node
+from repro.config.schema import ConfigError, RunError
 
 # What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
 SRUN = {

@@ -10,15 +10,22 @@ import sys
 import time
 from pathlib import Path
 
-import parallel
 import pytest
+import thread_ranks
 import torch
 
-from repro import algorithms, lab, network, ranks, rehearsal
-from repro.config import Config, ConfigError, compose
+from repro import algorithms
+from repro.cluster import lab, ranks
+from repro.comm import replay
+from repro.comm.common_start import from_common_start
+from repro.comm.traffic import framing
+from repro.compression.pair_sizes import WIRES
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
+from repro.timing import dry_run, wire_replay
 
 MBIT = 1e6
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +38,8 @@ def possible(request: pytest.FixtureRequest) -> None:
             pytest.skip(str(error))
 
 
-def config(nodes: int, bits_per_s: float, algo: str = "gtopk") -> Config:
-    return compose(["cluster=lab", f"nodes={nodes}", f"network.bits_per_s={bits_per_s}", f"algo={algo}"])[0]
+def config(nodes: int, bits_per_s: float, *more: str) -> Config:
+    return compose(["cluster=lab", f"nodes={nodes}", f"network.bits_per_s={bits_per_s}", "algo=gtopk", *more])[0]
 
 
 def nothing(config: Config) -> None:
@@ -56,7 +63,7 @@ def step(config: Config, collective) -> torch.Tensor:
 @pytest.mark.lab
 def test_a_step_in_the_lab_has_the_bits_of_a_step_of_threads():
     one = config(7, 100 * MBIT)
-    here = parallel.on_ranks(7, functools.partial(step, one), "gloo")
+    here = thread_ranks.on_ranks(7, functools.partial(step, one), "gloo")
     assert torch.equal(ranks.launch(one, one_step, nothing), here[0])
 
 
@@ -65,29 +72,33 @@ def measure_all(configs: list[Config], config: Config, rank: ranks.Rank, data: N
 
 
 def measure(parameters: int, config: Config, rank: ranks.Rank) -> tuple[float, float, float]:
-    """Seconds of the step's messages, their lower bound, and counted bytes over bytes at the interfaces."""
-    schedule = rehearsal.schedule(config.algo, rank.size, parameters, parameters // 10)
-    play = rehearsal.play(schedule[rank.rank], rank.collective.transport)
+    """Seconds of the step's messages, their lower bound, and counted bytes over bytes at the interfaces.
+
+    Counted are the messages and their headers; those of TCP, and its acknowledgements, are the rest.
+    """
+    all_rounds = dry_run.all_rounds(config.algo, rank.size, parameters, parameters // 10)
+    play = wire_replay.play(all_rounds[rank.number], rank.collective.transport)
     before = lab.bytes_sent()
-    seconds = min(rehearsal.time_together(play, rank.control, 3))
+    seconds = min(from_common_start(play, rank.control, 3))
     sent = rank.control.gather_objects(lab.bytes_sent() - before)
-    counted = 3 * sum(done.sent * done.repeat for rounds in schedule for done in rounds)
-    return seconds, network.seconds(schedule, 0.0, 8 / config.network.bits_per_s), counted / sum(sent)
+    counted = 3 * sum(done.sent * done.repeat + framing(done) for rounds in all_rounds for done in rounds)
+    return seconds, replay.seconds(all_rounds, 0.0, 8 / config.network.bits_per_s), counted / sum(sent)
 
 
 @pytest.mark.lab
 def test_links_carry_their_bandwidth_and_no_more_and_every_counted_byte_crosses_them():
-    configs = [config(4, 100 * MBIT, algo) for algo in ("dense", "gtopk")]
+    wires = [f"algo.wire={wire}" for wire in WIRES]
+    configs = [config(4, 100 * MBIT, words) for words in ("algo=dense", *wires)]
     for seconds, bound, ratio in ranks.launch(configs[0], functools.partial(measure_all, configs), nothing):
-        assert 0.9 < ratio < 1.0  # headers and acknowledgements are the rest
+        assert 0.9 < ratio < 1.0
         assert 0.95 * bound < seconds < 3 * bound  # a busy machine may be late; too early would be no lab
 
 
 def there_and_back(config: Config, rank: ranks.Rank, data: None) -> float:
     def exchange() -> None:
-        rank.collective.exchange(torch.ones(1), 1 - rank.rank)
+        rank.collective.exchange(torch.ones(1), 1 - rank.number)
 
-    return min(rehearsal.time_together(exchange, rank.control, 3))
+    return min(from_common_start(exchange, rank.control, 3))
 
 
 @pytest.mark.lab
@@ -101,30 +112,30 @@ def test_a_delay_is_kept_or_the_kernel_is_said_to_have_none():
 
 SLEEP = """
 import pathlib, time
-from repro import ranks
-from repro.config import compose
+from repro.cluster import ranks
+from repro.config.compose import compose
 
 def nothing(config):
     pass
 
 def main(config, rank, data):
     rank.collective.barrier()
-    if rank.rank == 0:
+    if rank.number == 0:
         print("running", flush=True)
     while not pathlib.Path({over!r}).exists():
         time.sleep(0.1)
     rank.collective.barrier()
 
 if __name__ == "__main__":
-    ranks.launch(compose(["cluster=lab", "nodes=3"])[0], main, nothing)
+    ranks.launch(compose(["cluster=lab", "nodes=3", "cluster.dilation={dilation}"])[0], main, nothing)
     print("done", flush=True)
 """
 
 
-def start(tmp_path: Path, name: str) -> subprocess.Popen:
+def start(tmp_path: Path, name: str, dilation: int = 1) -> subprocess.Popen:
     """A lab that is there until it is killed, or until there is a file of its name."""
     script = tmp_path / f"{name}.py"
-    script.write_text(SLEEP.format(over=str(tmp_path / name)))
+    script.write_text(SLEEP.format(over=str(tmp_path / name), dilation=dilation))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     # A group of its own, by which its ranks are found when it is dead.
     return subprocess.Popen(
@@ -148,7 +159,7 @@ def session(leader: int) -> set[str]:
 @pytest.mark.lab
 def test_two_labs_at_once_and_kill_9_leaves_nothing(tmp_path):
     links = sorted(os.listdir("/sys/class/net"))
-    killed, other = start(tmp_path, "killed"), start(tmp_path, "other")
+    killed, other = start(tmp_path, "killed", 8), start(tmp_path, "other")
     try:
         assert killed.stdout.readline() == other.stdout.readline() == "running\n"
         one, two = session(killed.pid), session(other.pid)

@@ -7,15 +7,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro import launch, record, status
-from repro.config import ConfigError, compose
-from repro.lock import Lock
+from repro.cluster import slurm
+from repro.config.compose import compose
+from repro.config.schema import ConfigError
+from repro.runs import lock, run_folder, status
+from repro.runs.lock import Lock
 
 SWEEP = ["model=resnet20", "data=digits", "algo=dense,topk,gtopk", "nodes=4,2"]
 UGLY = "a b'c\"d$(touch pwned);e\nf%A`touch pwned`*"
@@ -33,11 +36,11 @@ def placed(configs, results: Path) -> list:
 def finish(config, state: str = "done") -> None:
     config.folder.mkdir(parents=True)
     (config.folder / "config.yaml").write_text("")
-    record.write_status(config.folder, state, 5, 5)
+    run_folder.write_status(config.folder, state, 5, 5)
 
 
 def test_one_array_per_number_of_nodes(sweep):
-    arrays = launch.arrays(sweep, Path("launches/now"))
+    arrays = slurm.arrays(sweep, Path("launches/now"))
     assert [(array.nodes, len(array.runs)) for array in arrays] == [(2, 3), (4, 3)]
     assert {config.folder for array in arrays for config in array.runs} == {config.folder for config in sweep}
 
@@ -45,7 +48,7 @@ def test_one_array_per_number_of_nodes(sweep):
 def test_golden_sbatch_call(sweep, monkeypatch):
     """What repro launch types. A change here changes what every user's cluster is asked for."""
     monkeypatch.chdir("/")
-    array = launch.arrays(sweep, Path("/data/100%/launches/20260101-120000.1"))[1]
+    array = slurm.arrays(sweep, Path("/data/100%/launches/20260101-120000.1"))[1]
     command = array.command(["--partition=gpu", "--time=1:00:00"])
     assert command[:-3] == [
         "sbatch",
@@ -65,7 +68,7 @@ def test_golden_sbatch_call(sweep, monkeypatch):
 
 def test_golden_manifest(sweep, tmp_path):
     """One JSON object a line: the run's name, then all that the run is. Old manifests must stay readable."""
-    array = launch.arrays(sweep, tmp_path)[0]
+    array = slurm.arrays(sweep, tmp_path)[0]
     array.write()
     lines = array.manifest.read_text().split("\n")
     assert lines.pop() == "" and len(lines) == 3
@@ -74,19 +77,19 @@ def test_golden_manifest(sweep, tmp_path):
         assert list(item) == ["run", "config"]
         assert item["run"] == f"default/{config.run_id}"
         assert item["config"]["algo"]["name"] == config.algo.name
-        assert launch.read_line(array.manifest, number) == config
+        assert slurm.read_line(array.manifest, number) == config
 
 
 def test_a_bad_line_is_the_users_error(sweep, tmp_path):
-    array = launch.arrays(sweep, tmp_path)[0]
+    array = slurm.arrays(sweep, tmp_path)[0]
     array.write()
     with pytest.raises(ConfigError, match="lines 1 to 3, not 4"):
-        launch.read_line(array.manifest, 4)
+        slurm.read_line(array.manifest, 4)
     with pytest.raises(ConfigError, match="No such file"):
-        launch.read_line(tmp_path / "none.jsonl", 1)
+        slurm.read_line(tmp_path / "none.jsonl", 1)
     (tmp_path / "other").write_text("hello\n")
     with pytest.raises(ConfigError, match="not of a manifest"):
-        launch.read_line(tmp_path / "other", 1)
+        slurm.read_line(tmp_path / "other", 1)
 
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
@@ -105,13 +108,13 @@ def test_no_text_escapes(text):
         data=dataclasses.replace(config.data, root=text),
         wandb=dataclasses.replace(config.wandb, project=text),
     )
-    line = launch.line(ugly)
+    line = slurm.line(ugly)
     assert len(line.splitlines()) == 1 and line.isascii()
-    assert launch.from_dict(json.loads(line)["config"]) == ugly
+    assert slurm.from_dict(json.loads(line)["config"]) == ugly
     inside = os.path.relpath(ugly.folder, text)
     assert not inside.startswith("..") and len(Path(inside).parts) == 2
 
-    array = launch.Array(2, (ugly,), Path(text) / "launches" / "now")
+    array = slurm.Array(2, (ugly,), Path(text) / "launches" / "now")
     command = array.command([f"--comment={text}"])
     assert shlex.split(shlex.join(command)) == command
 
@@ -119,10 +122,14 @@ def test_no_text_escapes(text):
 CACHE: list = []
 
 
+def launch(configs: list, only: str | None, dry_run: bool, options: list[str]) -> Iterator[str]:
+    return slurm.launch(configs, only, dry_run, options, status.states, lock.in_turn)
+
+
 def test_a_shell_reads_the_dry_run_back(sweep, tmp_path):
     """The printed command, pasted into bash, is the very call; nothing in it runs."""
     configs = placed(sweep, tmp_path / UGLY)
-    lines = list(launch.launch(configs, None, True, [f"--comment={UGLY}"]))
+    lines = list(launch(configs, None, True, [f"--comment={UGLY}"]))
     printed = [line for line in lines if line.startswith("sbatch")]
     assert len(printed) == 2 and not (tmp_path / UGLY).exists()
     shown = subprocess.run(
@@ -142,7 +149,7 @@ def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
     finish(configs[1], "failed")
 
     def planned(only):
-        lines = list(launch.launch(configs, only, True, []))
+        lines = list(launch(configs, only, True, []))
         return {str(c.folder) for c in configs if any(str(c.folder) in line for line in lines)}
 
     assert planned(None) == {str(c.folder) for c in configs[1:]}
@@ -156,9 +163,9 @@ def test_two_hundred_launches_of_a_finished_sweep(sweep, tmp_path):
         finish(config)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for _ in range(200):
-        assert list(launch.launch(configs, None, False, [])) == ["6 of 6 runs left out: done"]
+        assert list(launch(configs, None, False, [])) == ["6 of 6 runs left out: done"]
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert {path: text for path, text in after.items() if status.LAUNCHES not in path.parts} == before
+    assert {path: text for path, text in after.items() if slurm.LAUNCHES not in path.parts} == before
     assert not list(tmp_path.rglob("*.jsonl"))
 
 
@@ -173,25 +180,46 @@ def test_states(sweep, tmp_path):
     lock = Lock(folder)
     assert status.run(folder, None).state == "running"
     lock.release()
-    record.write_status(folder, "preempted", 3, 5)
+    run_folder.write_status(folder, "preempted", 3, 5)
     assert status.run(folder, None).state == "preempted"
     assert status.run(folder, status.Job("pending")).state == "pending"
-    record.write_status(folder, "done", 5, 5)
+    run_folder.write_status(folder, "done", 5, 5)
     assert status.run(folder, status.Job("running")).state == "done"
     (folder / "metrics.jsonl").write_text('{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1')
     shown = status.table(status.survey(tmp_path))
-    assert "50.00 %" in shown and "5/5" in shown and shown.endswith("1 done")
+    assert "accuracy (%)" in shown and "50.0" in shown and "5/5" in shown and shown.endswith("1 done")
     assert status.survey(tmp_path, "other") == []
 
 
 def test_scripts_are_shell_and_short():
     for name in ("array.sbatch", "local.sh"):
-        path = launch.launchers() / name
+        path = slurm.launchers() / name
         subprocess.run(["bash", "-n", str(path)], check=True)
         assert len(path.read_text().splitlines()) < 60
     directives = [line for line in path.with_name("array.sbatch").read_text().splitlines() if line[:7] == "#SBATCH"]
     words = " ".join(directives)
     assert all(word in words for word in ("--signal=USR2@120", "--requeue", "--open-mode=append", "%A_%a"))
+
+
+def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):
+    """Outside the virtual environment it ended with `python: command not found`."""
+    (tmp_path / "bin").mkdir()
+    for program in ("bash", "env", "seq", "wc", "xargs"):
+        (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
+    script, own = tmp_path / "my checkout/launchers/local.sh", tmp_path / "my checkout/.venv/bin/python"
+    script.parent.mkdir(parents=True)
+    shutil.copy(slurm.launchers() / "local.sh", script)
+    manifest = tmp_path / "n2.jsonl"
+    manifest.write_text("{}\n{}\n")
+    command, outside = ["bash", str(script), str(manifest)], {"PATH": str(tmp_path / "bin")}
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert done.returncode == 2 and "type PYTHON=/path/to/venv/bin/python" in done.stderr
+    own.parent.mkdir(parents=True)
+    own.write_text('#!/usr/bin/env bash\necho "$@"\n')
+    own.chmod(0o755)
+    done = subprocess.run(command, env=outside, capture_output=True, text=True, cwd="/")
+    ran = [f"-m repro run --manifest {manifest} --line {number}" for number in (1, 2)]
+    assert (done.stdout.splitlines(), done.stderr) == (ran, "")
 
 
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
@@ -202,10 +230,10 @@ def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.chdir(tmp_path)
     configs = placed(sweep[:2], tmp_path / UGLY)
-    hint = next(line for line in launch.launch(configs, None, False, []) if "local.sh" in line)
+    hint = next(line for line in launch(configs, None, False, []) if "local.sh" in line)
     for config in configs:
         finish(config)
-    paths = {"PYTHON": sys.executable, "PYTHONPATH": str(Path(launch.__file__).parent.parent)}
+    paths = {"PYTHON": sys.executable, "PYTHONPATH": str(Path(slurm.__file__).parents[2])}
     typed = hint.partition(": ")[2]
     done = subprocess.run(["bash", "-c", typed], env={**os.environ, **paths}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

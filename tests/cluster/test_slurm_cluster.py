@@ -9,7 +9,7 @@ import pytest
 import slurm_cluster
 from slurm_sweep import Sweep, same_bits
 
-from repro import training
+from repro.train import loop
 
 pytestmark = pytest.mark.slurm
 
@@ -45,7 +45,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
     stopped, struck = sweep.configs()
 
     printed = sweep.launch(*OPTIONS)
-    assert "1 runs of 2 nodes" in printed and "1 runs of 3 nodes" in printed
+    assert "1 run of 2 nodes" in printed and "1 run of 3 nodes" in printed
     assert "job" not in sweep.launch(*OPTIONS)  # they are in the queue already
 
     sweep.wait_step(stopped, 3, PATIENCE)
@@ -61,7 +61,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
     assert "1 done, 1 failed" in sweep.repro("status")
     assert "resuming" in sweep.logs()
 
-    assert "1 runs of 3 nodes" in sweep.launch("--only", "failed", *OPTIONS)
+    assert "1 run of 3 nodes" in sweep.launch("--only", "failed", *OPTIONS)
     cluster.wait_empty(PATIENCE)
     assert "2 done" in sweep.repro("status")
     assert sweep.launch(*OPTIONS) == "2 of 2 runs left out: done\n"
@@ -70,7 +70,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
     reference = tmp_path / "reference"
     for config in (stopped, struck):
         plain = dataclasses.replace(config, results=str(reference))
-        assert training.run(plain)["state"] == "done"
+        assert loop.run(plain)["state"] == "done"
         assert same_bits(sweep.folder(config), plain.folder), config.run_id
 
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro import preempt, ranks
-from repro.config import RunError, compose
-from repro.watchdog import CAUSE, Position, diagnose, explain
+from repro.cluster import preempt, ranks
+from repro.cluster.watchdog import CAUSE, Position, diagnose, explain
+from repro.config.compose import compose
+from repro.config.schema import RunError
 
 
 def here(inside: str | None, beat: int, seconds: float = 1.0) -> Position:
@@ -43,21 +44,21 @@ def test_the_first_cause_is_everybodys():
 
 
 def hangs(config, rank, shared) -> None:
-    if rank.rank == 1:
+    if rank.number == 1:
         time.sleep(1000)
     rank.collective.all_reduce(torch.ones(4))
 
 
 def freezes(config, rank, shared) -> None:
     rank.collective.all_reduce(torch.ones(4))
-    if rank.rank == 2:
+    if rank.number == 2:
         os.kill(os.getpid(), signal.SIGSTOP)
     rank.collective.all_reduce(torch.ones(4))
 
 
 def dies(config, rank, shared) -> None:
     rank.collective.all_reduce(torch.ones(4))
-    if rank.rank == 1:
+    if rank.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     rank.collective.all_reduce(torch.ones(4))
 

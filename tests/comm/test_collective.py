@@ -3,19 +3,19 @@
 import functools
 import math
 
-import parallel
 import pytest
+import thread_ranks
 import torch
 
-from repro.collective import Collective, CollectiveError
-from repro.network import seconds
+from repro.comm.collective import Collective, CollectiveError
+from repro.comm.replay import seconds
 
 SIZES = [1, 2, 3, 5, 8, 12]
 
 
 @pytest.fixture(params=["gloo", "memory"])
 def on_ranks(request):
-    return functools.partial(parallel.on_ranks, over=request.param)
+    return functools.partial(thread_ranks.on_ranks, over=request.param)
 
 
 def vector(rank: int, length: int = 7) -> torch.Tensor:

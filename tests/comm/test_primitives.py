@@ -4,17 +4,15 @@ import copy
 import functools
 import math
 
-import parallel
 import pytest
+import thread_ranks
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from repro import quantize
-from repro.collective import Collective
-from repro.network import seconds
-from repro.primitives import (
+from repro.comm.collective import Collective
+from repro.comm.primitives import (
     compressed_mix_with_peers,
     compressed_scatter_reduce,
     exchange_with_peers,
@@ -22,12 +20,14 @@ from repro.primitives import (
     peers,
     scatter_reduce,
 )
-from repro.quantize import QSGD, TINY, Codec, Half, MinMax, Sign
-from repro.schema import ConfigError
+from repro.comm.replay import seconds
+from repro.compression import codecs
+from repro.compression.codecs import QSGD, TINY, Codec, Half, MinMax, Sign
+from repro.config.schema import ConfigError
 
 SIZES = [1, 2, 3, 5, 8]
 M = 101  # no P of these divides it
-on_ranks = functools.partial(parallel.on_ranks, over="gloo")
+on_ranks = functools.partial(thread_ranks.on_ranks, over="gloo")
 
 
 def qsgd(bits: int = 8, bucket: int = 16, norm: str = "max") -> QSGD:
@@ -69,7 +69,7 @@ def test_compiled_loops_do_what_torch_does(name: str, scale: float, monkeypatch:
     x, (codec, other) = vectors(3) * scale, (copy.deepcopy(CODECS[name]) for _ in range(2))
     wire = codec.encode(x)
     back = codec.decode(wire, M)
-    monkeypatch.setattr(quantize, "COMPILED", ())
+    monkeypatch.setattr(codecs, "COMPILED", ())
     same = other.encode(x)
     if name != "sign":
         assert torch.equal(wire, same) and torch.equal(back, other.decode(same, M))

@@ -1,4 +1,4 @@
-"""The cost model: closed forms, the replay of any schedule, and what both must have in common."""
+"""The cost model: closed forms, the replay of any rounds, and what both must have in common."""
 
 import random
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro import network
-from repro.config import algorithm
-from repro.fit import fit
-from repro.network import Link, Round
-from repro.rehearsal import schedule
+from repro.comm import cost_formulas, replay, traffic
+from repro.comm.link_fit import fit
+from repro.comm.traffic import Link, Round
+from repro.config.compose import algorithm
+from repro.timing.dry_run import all_rounds
 
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly", "gtopk_from_topk")
 links = st.builds(Link, st.floats(1e-7, 1e-2), st.floats(1e-11, 1e-7))
@@ -22,29 +22,29 @@ CONFIGS = {algo: algorithm(algo, {}) for algo in ALGOS}
 def test_the_replay_of_recorded_rounds_equals_the_closed_form(link, power, k, times):
     size, parameters = 2**power, times * 2**power
     expected = {
-        "dense": network.dense_ring(size, parameters, link),
-        "topk": network.topk_allgather(size, k, link),
-        "gtopk": network.gtopk_tree_and_broadcast(size, k, link),
-        "gtopk_butterfly": network.gtopk_butterfly(size, k, link),
+        "dense": cost_formulas.dense_ring(size, parameters, link),
+        "topk": cost_formulas.topk_allgather(size, k, link),
+        "gtopk": cost_formulas.gtopk_tree_and_broadcast(size, k, link),
+        "gtopk_butterfly": cost_formulas.gtopk_butterfly(size, k, link),
     }
     for algo, seconds in expected.items():
-        rounds = schedule(CONFIGS[algo], size, parameters, k)
-        assert network.seconds(rounds, *link) == pytest.approx(seconds, rel=1e-9), algo
+        rounds = all_rounds(CONFIGS[algo], size, parameters, k)
+        assert replay.seconds(rounds, *link) == pytest.approx(seconds, rel=1e-9), algo
 
 
 @settings(max_examples=10, deadline=None)
 @given(links, st.integers(2, 33), st.integers(1, 100_000))
 def test_forms_that_hold_for_any_number_of_nodes(link, size, k):
-    dense, topk, tree = (schedule(CONFIGS[algo], size, size * 10, k) for algo in ALGOS[:3])
-    assert network.seconds(dense, *link) == pytest.approx(network.dense_ring(size, size * 10, link))
-    assert network.seconds(topk, *link) == pytest.approx(network.topk_allgather(size, k, link))
-    assert network.seconds(tree, *link) <= network.gtopk_tree_and_broadcast(size, k, link) * (1 + 1e-9)
+    dense, topk, tree = (all_rounds(CONFIGS[algo], size, size * 10, k) for algo in ALGOS[:3])
+    assert replay.seconds(dense, *link) == pytest.approx(cost_formulas.dense_ring(size, size * 10, link))
+    assert replay.seconds(topk, *link) == pytest.approx(cost_formulas.topk_allgather(size, k, link))
+    assert replay.seconds(tree, *link) <= cost_formulas.gtopk_tree_and_broadcast(size, k, link) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 12, 31, 64])
 @pytest.mark.parametrize("algo", ALGOS)
 def test_all_bytes_sent_are_received(algo, size):
-    rounds = [done for own in schedule(CONFIGS[algo], size, 1001, 10) for done in own]
+    rounds = [done for own in all_rounds(CONFIGS[algo], size, 1001, 10) for done in own]
     sent = sum(done.repeat * done.sent for done in rounds)
     assert sent == sum(done.repeat * done.received for done in rounds)
     assert (sent > 0) == (size > 1)
@@ -56,8 +56,8 @@ def test_a_parameter_server_has_one_link_for_all():
     workers = [[Round(0, amount, None, 0), Round(None, 0, 0, amount)] for _ in range(1, size)]
     server = [Round(None, 0, rank, amount) for rank in range(1, size)]
     server += [Round(rank, amount, None, 0) for rank in range(1, size)]
-    seconds = network.seconds([server, *workers], *link)
-    assert seconds == pytest.approx(network.parameter_server(size, parameters, link))
+    seconds = replay.seconds([server, *workers], *link)
+    assert seconds == pytest.approx(cost_formulas.parameter_server(size, parameters, link))
 
 
 @settings(max_examples=50, deadline=None)
@@ -67,34 +67,34 @@ def test_repeated_rounds_equal_the_same_rounds_written_out(size, repeat, seed):
     dice = random.Random(seed)
     slow = {(a, b): Link(dice.random(), dice.random()) for a in range(size) for b in range(size)}
     late = [Round((rank + 1) % size, 0, (rank - 1) % size, 0) for rank in range(size)]
-    ring = [network.ring(rank, size, 10, 4)._replace(repeat=repeat) for rank in range(size)]
+    ring = [traffic.ring(rank, size, 10, 4)._replace(repeat=repeat) for rank in range(size)]
     short = [[late[rank], ring[rank], late[rank]] for rank in range(size)]
     long = [[late[rank], *repeat * [ring[rank]._replace(repeat=1)], late[rank]] for rank in range(size)]
-    assert network.finish(short, 1.0, 1.0, slow) == pytest.approx(network.finish(long, 1.0, 1.0, slow))
+    assert replay.finish(short, 1.0, 1.0, slow) == pytest.approx(replay.finish(long, 1.0, 1.0, slow))
 
 
 def test_a_slow_node_slows_the_ring_in_every_round_and_the_tree_only_where_it_is_used():
     size, link, slow = 8, Link(0.0, 1e-9), Link(0.0, 1e-8)
-    ring = [[network.ring(rank, size, 8000, 4)] for rank in range(size)]
-    assert network.seconds(ring, *link, {3: slow}) == pytest.approx(10 * network.seconds(ring, *link))
-    tree = schedule(CONFIGS["gtopk"], size, 8000, 100)
-    leaf, one = network.seconds(tree, *link, {7: slow}), network.seconds(tree, *link) / 6
+    ring = [[traffic.ring(rank, size, 8000, 4)] for rank in range(size)]
+    assert replay.seconds(ring, *link, {3: slow}) == pytest.approx(10 * replay.seconds(ring, *link))
+    tree = all_rounds(CONFIGS["gtopk"], size, 8000, 100)
+    leaf, one = replay.seconds(tree, *link, {7: slow}), replay.seconds(tree, *link) / 6
     assert leaf == pytest.approx(10 * one + 4 * one + 10 * one)  # its merge first, its broadcast last
-    assert network.seconds(tree, *link, {(7, 6): slow}) == pytest.approx(15 * one)
+    assert replay.seconds(tree, *link, {(7, 6): slow}) == pytest.approx(15 * one)
 
 
 def test_a_message_without_its_other_end_is_an_error():
     with pytest.raises(ValueError, match="rank 0 waits forever in its round 0"):
-        network.seconds([[Round(1, 8, None, 0)], []], 1.0, 1.0)
+        replay.seconds([[Round(1, 8, None, 0)], []], 1.0, 1.0)
     with pytest.raises(ValueError, match="8 bytes at one end, 4 at the other|4 bytes at one end, 8"):
-        network.seconds([[Round(1, 8, None, 0)], [Round(None, 0, 0, 4)]], 1.0, 1.0)
+        replay.seconds([[Round(1, 8, None, 0)], [Round(None, 0, 0, 4)]], 1.0, 1.0)
 
 
 def test_the_papers_crossover():
     """With alpha, gTop-k by tree loses to Top-k up to P = 4 and wins from P = 8 (cost_formulas, note)."""
     link, k = Link(0.436e-3, 9e-9), 26214
-    tree = {size: network.gtopk_tree_and_broadcast(size, k, link) for size in (2, 4, 8, 16)}
-    gather = {size: network.topk_allgather(size, k, link) for size in tree}
+    tree = {size: cost_formulas.gtopk_tree_and_broadcast(size, k, link) for size in (2, 4, 8, 16)}
+    gather = {size: cost_formulas.topk_allgather(size, k, link) for size in tree}
     assert [size for size in tree if tree[size] < gather[size]] == [8, 16]
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from repro.feedback import ErrorFeedback
-from repro.selectors import SELECTORS, named
-from repro.sparse import select, to_dense
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.selectors import SELECTORS, named
+from repro.compression.sparse import select, to_dense
 
 M = 200_000
 

@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from repro import choices, config, schema
-from repro.config import Config, ConfigError, compose
+from repro.config import groups, schema
+from repro.config.compose import _parse, compose, from_yaml, quote, to_yaml, typed
+from repro.config.schema import Config, ConfigError
 
 
 def one(*overrides: str) -> Config:
@@ -19,27 +20,27 @@ def one(*overrides: str) -> Config:
     return found
 
 
-@pytest.mark.parametrize("group", [g for g in choices.GROUPS if g != "experiment"])
+@pytest.mark.parametrize("group", [g for g in groups.GROUPS if g != "experiment"])
 def test_every_option_of_every_group_composes(group: str) -> None:
-    found = compose([f"{group}={','.join(choices.group_options(group))}"])
-    assert {getattr(c, group).name for c in found} == set(choices.group_options(group))
+    found = compose([f"{group}={','.join(groups.group_options(group))}"])
+    assert {getattr(c, group).name for c in found} == set(groups.group_options(group))
 
 
-@pytest.mark.parametrize("name", choices.group_options("experiment"))
+@pytest.mark.parametrize("name", groups.group_options("experiment"))
 def test_every_experiment_composes(name: str) -> None:
     found = compose([f"experiment={name}", "algo=gtopk", "seed=0"])
     assert {c.experiment for c in found} == {name}
-    for c in found if name != "tradeoff" else []:  # which trains nothing
+    for c in (one for one in found if name != "tradeoff" and one.node is None):  # the others train nothing
         images = c.data.options.get("train_images", 1_000_000)
         assert images >= c.nodes * c.batch_per_node * c.accumulate, f"{c.run_id} has no images for one step"
-    assert choices.cost(name)  # said before it starts
+    assert groups.cost(name)  # said before it starts
 
 
 def test_the_models_settings_are_the_published_ones() -> None:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     paper = yaml.safe_load((root / "results" / "paper.yaml").read_text())
     for model, theirs in paper["models"].items():
-        if model not in choices.group_options("model"):
+        if model not in groups.group_options("model"):
             continue
         ours = one(f"model={model}")
         assert ours.data.name == theirs["dataset"]
@@ -49,7 +50,7 @@ def test_the_models_settings_are_the_published_ones() -> None:
 
 
 def test_every_hyperparameter_names_its_source() -> None:
-    for path in (choices.conf_folder() / "model").glob("*.yaml"):
+    for path in (groups.conf_folder() / "model").glob("*.yaml"):
         for line in path.read_text().splitlines():
             if ":" in line and line[0].isalpha() and not line.endswith(":"):
                 assert re.search("# (authors|ours|not in the paper)", line), (path, line)
@@ -115,8 +116,8 @@ WRONG = {
     "algo.selector=best": "choose one of exact",
     "algo.name=topk": "fixed by algo=NAME",
     "algo.choices.route=x": "fixed by algo=NAME",
-    "density=0": "above 0 and at most 1",
-    "density=5": "above 0 and at most 1",
+    "density=0": "at least 1e-12 and at most 1",
+    "density=5": "at least 1e-12 and at most 1",
     "density_warmup=[0.5,0]": "density_warmup=0",
     "nodes=0": "at least 1",
     "nodes=2.5": "whole number",
@@ -150,6 +151,12 @@ WRONG = {
     "lr=${no_such_key}": "no_such_key",
     "sweep.algo=dense": "no key sweep.algo",
     "nodes=4,0": "at least 1",
+    "nodes=99999999999999999999": "at most 4096",
+    "seed=${nodes}": "conf/ only",
+    "results=${oc.env:HOME}": "conf/ only",
+    "machines=9": "at most nodes=4",
+    "data.mean=[a,b,c]": "expected a number",
+    "data.std=[1,1]": "3 numbers, each at least 1e-06",
 }
 
 
@@ -158,6 +165,12 @@ def test_what_is_wrong_is_said_in_one_message(override: str) -> None:
     with pytest.raises(ConfigError, match=WRONG[override].replace("?", r"\?")) as caught:
         compose([override])
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_given_twice_is_refused_not_chosen_from() -> None:
+    with pytest.raises(ConfigError, match="nodes=4 nodes=8: nodes is given twice"):
+        typed(["nodes=4", "nodes=8"])
+    assert [c.nodes for c in typed(["nodes=8"], {"nodes": "2"})] == [8]  # a command's default is not given twice
 
 
 def test_an_option_of_another_algorithm_is_unknown() -> None:
@@ -172,7 +185,7 @@ PIECES = st.lists(st.sampled_from(SHARDS)).map("".join)
 @settings(max_examples=60, deadline=None)
 @given(PIECES | st.text(max_size=20) | st.booleans() | st.none() | st.lists(PIECES, max_size=3))
 def test_a_quoted_value_is_read_back_as_it_was(value: object) -> None:
-    assert config._parse(f"results={config.quote(value)}").value() == value
+    assert _parse(f"results={quote(value)}").value() == value
 
 
 def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> None:
@@ -212,21 +225,26 @@ def test_a_run_folder_stays_inside_the_results_folder() -> None:
 
 def test_yaml_and_back(tmp_path: Path) -> None:
     for c in compose(["experiment=quickstart"]) + compose(["model=alexnet", "lr=1e-7"]):
-        (tmp_path / "config.yaml").write_text(config.to_yaml(c))
-        assert config.from_yaml(tmp_path / "config.yaml") == c
+        (tmp_path / "config.yaml").write_text(to_yaml(c))
+        assert from_yaml(tmp_path / "config.yaml") == c
     (tmp_path / "config.yaml").write_text("nonsense: 1")
     with pytest.raises(ConfigError, match="this version"):
-        config.from_yaml(tmp_path / "config.yaml")
+        from_yaml(tmp_path / "config.yaml")
 
 
 def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = tmp_path / "conf"
-    shutil.copytree(choices.conf_folder(), conf)
-    monkeypatch.setattr(choices, "conf_folder", lambda: conf)
-    options = "every: 8\nrate: 0.5\nmode: a\nchoices: {mode: [a, b]}\n"
+    shutil.copytree(groups.conf_folder(), conf)
+    monkeypatch.setattr(groups, "conf_folder", lambda: conf)
+    options = "every: 8\nrate: 0.5\nmode: a\nchoices: {mode: [a, b]}\nranges: {rate: {low: 0, below: every}}\n"
     (conf / "algo" / "mine.yaml").write_text("name: mine\nsparse: false\n" + options)
     assert one("algo=mine", "algo.rate=1").algo.options == {"every": 8, "rate": 1.0, "mode": "a"}
-    for wrong, message in {"every=a": "whole", "mode=c": "one of a, b", "evry=4": "algo.every"}.items():
+    for wrong, message in {
+        "every=a": "whole",
+        "rate=8": "at least 0 and below every=8",
+        "mode=c": "one of a, b",
+        "evry=4": "algo.every",
+    }.items():
         with pytest.raises(ConfigError, match=message):
             compose(["algo=mine", f"algo.{wrong}"])
     (conf / "experiment" / "typo.yaml").write_text("# @package _global_\nepoch: 3\n")
@@ -238,3 +256,39 @@ def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytes
     (conf / "algo" / "empty.yaml").write_text("sparse: true\n")
     with pytest.raises(ConfigError, match="without a name"):
         compose(["algo=empty"])
+
+
+BEGUN = ["experiment=convergence", "model=resnet20", "seed=0", "precision=bfloat16", "algo=gtopk"]
+
+
+def test_a_whole_schedule_is_one_run_scaled_or_not(tmp_path: Path) -> None:
+    """The id is that of before for runs without scale_schedule; a run begun with it, as convergence.yaml once had it,
+    is found in its folder."""
+    config = one(*BEGUN, f"results={tmp_path}")
+    scaled = dataclasses.replace(config, scale_schedule=True)
+    assert not config.scale_schedule and config.run_id == scaled.run_id
+    assert config.folder == scaled.folder == tmp_path / "convergence" / config.run_id
+    begun = tmp_path / "convergence" / "resnet20-cifar10-gtopk-d0.001-n4-s0-4f16328b"
+    begun.mkdir(parents=True)
+    assert config.folder == scaled.folder == begun
+    assert one(*BEGUN, "seed=1", f"results={tmp_path}").folder != begun
+    assert one(*BEGUN, "epochs=15", f"results={tmp_path}").folder != begun
+    (tmp_path / "convergence" / config.run_id).mkdir()
+    assert config.folder == scaled.folder == tmp_path / "convergence" / config.run_id
+
+
+def test_ids_of_whole_runs_are_those_of_before() -> None:
+    assert one("model=resnet20", "algo=gtopk").run_id == "resnet20-cifar10-gtopk-d0.001-n4-s0-609842e6"
+
+
+def test_of_a_part_of_a_schedule_scaling_makes_another_run() -> None:
+    assert one("epochs=15").run_id != one("epochs=15", "scale_schedule=true").run_id
+
+
+def test_a_network_that_was_changed_does_not_keep_its_name() -> None:
+    """Figures would show its times as those of the network that has the name. The run id knows no name."""
+    changed, same = one("network.alpha_s=1e-4"), one("network=ethernet10g", "network.alpha_s=0.436e-3")
+    assert changed.network.name == "ethernet1g_changed" and same.network.name in ("ethernet10g", "ethernet10g_changed")
+    kept = one("network.alpha_s=" + repr(one().network.alpha_s))
+    assert kept.network.name == "ethernet1g" and kept.run_id == one().run_id
+    assert one("network.name=mine", "network.alpha_s=1e-4").network.name == "mine"

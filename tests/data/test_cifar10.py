@@ -13,7 +13,9 @@ import torch
 from PIL import Image
 
 from repro import data
-from repro.config import ConfigError, compose
+from repro.cli import app
+from repro.config.compose import compose
+from repro.config.schema import ConfigError
 from repro.data import cifar10
 
 
@@ -52,6 +54,7 @@ def test_a_folder_and_its_zip_file_give_the_same_bytes_and_the_right_images(fold
     first = data.prepare("cifar10", folder, tmp_path / "a")
     second = data.prepare("cifar10", str(zipped(folder.parent, tmp_path / "c.zip")), str(tmp_path / "b"))
     assert first.read_bytes() == second.read_bytes()
+    assert data.content("cifar10", tmp_path / "a") == data.content("cifar10", tmp_path / "b")
 
     dataset = open_at(tmp_path / "a")
     assert dataset.description == "cifar10 (JPEG folder, 30 + 20 images)"
@@ -63,7 +66,22 @@ def test_a_folder_and_its_zip_file_give_the_same_bytes_and_the_right_images(fold
         assert dataset.test.labels[2 * label + 1] == label
     images, labels = next(dataset.batches(0, 0, 1, 30))
     assert images.shape == (30, 3, 32, 32) and torch.bincount(labels).tolist() == [3] * 10
-    assert [row["state"] for row in data.status(tmp_path / "a") if row["name"] == "cifar10"] == ["ready"]
+    (row,) = (row for row in data.status(tmp_path / "a") if row["name"] == "cifar10")
+    assert (row["state"], row["kind"], row["classes"], row["images"]) == ("ready", "JPEG", 10, (30, 20))
+    assert (row["size"], row["fingerprint"]) == (first.stat().st_size, dataset.fingerprint)
+
+
+def test_what_is_prepared_already_is_said_without_the_network(folder, tmp_path, monkeypatch, capsys):
+    """It went to the publisher's address, and failed where there is no network."""
+    path = data.prepare("cifar10", folder, tmp_path)
+    before = path.stat().st_mtime_ns
+    monkeypatch.setattr(cifar10, "download", None)
+    app(["data", "prepare", "cifar10", "--root", str(tmp_path)], standalone_mode=False)
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert f"cifar10 is ready already: {path}, cifar10 (JPEG folder, 30 + 20 images), fingerprint" in said
+    assert path.stat().st_mtime_ns == before
+    path.write_bytes(path.read_bytes()[:1000])
+    assert data.prepared("cifar10", tmp_path) is None, "a damaged one is made again"
 
 
 def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
@@ -117,7 +135,10 @@ def test_sources_that_cannot_be(folder, tmp_path, make, message):
             "'cifar10/train/cat/0001.png' cannot be read",
         ),
         (lambda file: file.write_text("no image"), "'cifar10/train/cat/0001.png' cannot be read"),
-        (lambda file: Image.new("RGB", (31, 33)).save(file), "0001.png' has 31x33 pixels, not 32x32"),
+        (
+            lambda file: Image.new("RGB", (31, 33)).save(file),
+            "0001.png' cannot be read: it has 31x33 pixels, not 32x32",
+        ),
     ],
 )
 def test_a_bad_image_is_named_and_what_was_there_stays(folder, tmp_path, damage, message):

@@ -9,8 +9,9 @@ import torch
 from PIL import Image
 
 from repro import data
-from repro.config import ConfigError, RunError, compose
-from repro.images.crops import center_crop, random_resized_crop
+from repro.config.compose import compose
+from repro.config.schema import ConfigError, RunError
+from repro.data._images.crops import center_crop, random_resized_crop
 
 SMALL = ["model=alexnet", "data.classes=4", "data.image_size=64"]
 
@@ -105,7 +106,7 @@ def test_no_whole_image_at_all(copy):
 def test_folders_that_cannot_be(copy):
     with pytest.raises(ConfigError, match="data.classes=1000, but .* has 4 class folders: type data.classes=4"):
         open_at(copy, "data.classes=1000")
-    with pytest.raises(ConfigError, match="at least 1 and 0"):
+    with pytest.raises(ConfigError, match="data.workers=0: must be at least 1"):
         open_at(copy, "data.workers=0")
     val = copy / "imagenet" / "val"
     for file in (val / "n00000003").iterdir():
@@ -125,6 +126,16 @@ def test_folders_that_cannot_be(copy):
     with pytest.raises(ConfigError, match="has no folder val/"):
         open_at(copy)
     assert "no folder val/" in next(r["state"] for r in data.status(copy) if r["name"] == "imagenet")
+
+
+def test_data_root_is_the_folder_that_holds_imagenet(imagenet_folder, tmp_path):
+    with pytest.raises(ConfigError, match=f"Type data.root={imagenet_folder}\\."):
+        open_at(imagenet_folder / "imagenet")
+    (tmp_path / "mine").symlink_to(imagenet_folder / "imagenet")
+    with pytest.raises(ConfigError, match="must hold imagenet/: .* That folder has train/ itself: .*--from"):
+        open_at(tmp_path / "mine")
+    with pytest.raises(ConfigError, match="must hold imagenet/: .* image-net.org"):
+        open_at(tmp_path)
 
 
 def test_prepare_links_to_a_folder_that_is_right(imagenet_folder, tmp_path):
@@ -158,3 +169,32 @@ def test_random_crops_vary_in_place_and_size_and_keep_to_the_image():
     assert len({crop.tobytes() for crop in crops}) == 50
     thin = Image.new("RGB", (400, 2), "white")  # no tried part fits: the middle is taken
     assert random_resized_crop(thin, 32, random.Random(0)).getextrema() == ((255, 255),) * 3
+
+
+def test_the_fingerprint_is_of_the_images_wherever_they_are(imagenet_folder, copy):
+    def now():
+        return data.content("imagenet", copy)
+
+    before = data.content("imagenet", imagenet_folder)
+    assert before == now() and open_at(copy).fingerprint == before.fingerprint
+    (row,) = (row for row in data.status(copy) if row["name"] == "imagenet")
+    assert row["fingerprint"] == before.fingerprint
+    files = list((copy / "imagenet").rglob("*.JPEG"))
+    assert (row["kind"], row["classes"], row["images"]) == ("JPEG", 4, (32, 16))
+    assert row["size"] == sum(path.stat().st_size for path in files)
+    assert data.prepared("imagenet", copy) == (copy / "imagenet", before)
+    file = next(copy.glob("imagenet/train/*/*_0.JPEG"))
+    found = {before.fingerprint}
+    for change in (
+        lambda: file.rename(file.with_name("renamed.JPEG")),
+        lambda: truncate(file.with_name("renamed.JPEG")),
+        lambda: file.with_name("renamed.JPEG").unlink(),
+        lambda: [
+            (copy / "imagenet" / split / "n00000000").rename(copy / "imagenet" / split / "n9")
+            for split in ("train", "val")
+        ],
+    ):
+        change()
+        found.add(now().fingerprint)
+    assert len(found) == 5
+    assert data.content("imagenet", copy / "nowhere") is None and data.content("digits", copy) is None

@@ -10,9 +10,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from repro.config import ConfigError
-from repro.images import augment, pack
-from repro.images.download import download
+from repro.config.schema import ConfigError
+from repro.data._images import augment, pack
+from repro.data._images.download import download
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
 
@@ -125,7 +125,7 @@ def fetch(server, path, name="archive", md5=None):
 def test_an_interrupted_download_goes_on(server, tmp_path, ranges):
     path = tmp_path / "folder" / "archive.tar.gz"
     server.cut, server.ranges = 1_200_000, ranges
-    with pytest.raises(ConfigError, match="ended 1800000 bytes early.*1200000 bytes are kept in .*part; .* HINT"):
+    with pytest.raises(ConfigError, match="ended 1.80 MB early.*1.20 MB are kept in .*part; .* HINT"):
         fetch(server, path)
     assert not path.exists()
     server.cut = None

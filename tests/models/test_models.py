@@ -1,34 +1,35 @@
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from repro import models
-from repro.config import ConfigError
-from repro.dropout import Dropout
+from repro.config import groups
+from repro.config.schema import ConfigError
+from repro.models._dropout import Dropout
 
 
 def load(name, classes=10, image_size=32, seed=0, **options):
     return models.load(name, classes, image_size, seed, torch.Generator().manual_seed(1), **options)
 
 
-@pytest.mark.parametrize(
-    ("name", "classes", "image_size", "parameters"),
-    [
-        ("resnet20", 10, 32, 269_722),
-        ("vgg16", 10, 32, 14_728_266),
-        ("alexnet", 1000, 224, 61_100_840),
-        ("resnet50", 1000, 224, 25_557_032),
-    ],
-)
-def test_parameter_counts_are_those_of_the_paper(name, classes, image_size, parameters):
-    assert sum(p.numel() for p in load(name, classes, image_size).parameters()) == parameters
+MODELS = groups.group_options("model")
+PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())["models"]
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name in PAPER])
+def test_parameter_counts_are_those_of_the_paper(name):
+    classes, image_size = (1000, 224) if PAPER[name]["dataset"] == "imagenet" else (10, 32)
+    assert sum(p.numel() for p in load(name, classes, image_size).parameters()) == PAPER[name]["parameters"]
 
 
 @pytest.mark.parametrize(
     ("name", "classes", "image_size"),
-    [("resnet20", 7, 48), ("vgg16", 100, 64), ("alexnet", 4, 64), ("resnet50", 4, 64), ("resnet20", 10, 8)],
+    [*((name, 4, 64) for name in MODELS), ("resnet20", 7, 48), ("vgg16", 100, 64), ("resnet20", 10, 8)],
 )
 def test_classes_and_image_size_follow_the_data(name, classes, image_size):
     model = load(name, classes, image_size)
@@ -79,16 +80,78 @@ def test_dropout_draws_from_its_own_generator():
     assert torch.equal(first.eval()(x), x)
 
 
-def test_alexnet_drops_by_the_ranks_generator_alone():
+@pytest.mark.parametrize("name", models.names())
+def test_a_forward_pass_draws_from_the_ranks_generator_alone(name):
+    """Every model that is there, a new one too: what it computes does not depend on the process-wide generator."""
     generator = torch.Generator()
-    model = models.load("alexnet", 4, 64, 0, generator)
-    assert not any(isinstance(module, nn.Dropout) for module in model.modules())
-    assert sum(isinstance(module, Dropout) for module in model.modules()) == 2
+    model = models.load(name, 4, 64, 0, generator)
     x = torch.randn(2, 3, 64, 64)
-    with torch.no_grad():
-        first, second = (model(x) for _ in generator.manual_seed(3) and range(2))
+    logits = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
         generator.manual_seed(3)
-        assert torch.equal(first, model(x)) and not torch.equal(first, second)
+        before = torch.random.get_rng_state()
+        logits.append(model(x))
+        assert torch.equal(before, torch.random.get_rng_state())
+    assert not any(isinstance(module, torch.nn.modules.dropout._DropoutNd) for module in model.modules())
+    assert torch.equal(*logits)
+
+
+def test_alexnets_dropout_follows_the_ranks_generator():
+    generator = torch.Generator()
+    model = models.load("alexnet", 4, 64, 0, generator, dropout=0.3)
+    dropout = [module for module in model.modules() if isinstance(module, Dropout)]
+    assert [module.probability for module in dropout] == [0.3, 0.3]
+    x = torch.randn(2, 3, 64, 64)
+    assert not torch.equal(model(x), model(x))
+
+
+NETWORKS = {
+    "mobilenet": "from torchvision.models import mobilenet_v2\ndef build(c, s, g): return mobilenet_v2(num_classes=c)",
+    "stochastic_depth": """
+from torch import nn
+from torchvision.ops import StochasticDepth
+def build(c, s, g): return nn.Sequential(nn.Flatten(), nn.Linear(3 * s * s, c), StochasticDepth(0.5, "row"))
+""",
+    "functional": """
+from torch import nn
+from torch.nn import functional as F
+class Net(nn.Linear):
+    def forward(self, x): return F.dropout(super().forward(x.flatten(1)), 0.5, self.training)
+def build(c, s, g): return Net(3 * s * s, c)
+""",
+}
+
+
+@pytest.fixture
+def added(tmp_path, monkeypatch):
+    """Networks that a user puts beside ours."""
+    for name, text in NETWORKS.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+    yield
+    for name in NETWORKS:
+        sys.modules.pop(f"repro.models.{name}", None)
+
+
+def test_torchvisions_own_dropout_becomes_the_ranks(added):
+    generator = torch.Generator()
+    model = models.load("mobilenet", 4, 64, 0, generator)
+    x = torch.randn(2, 3, 64, 64)
+    logits = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        generator.manual_seed(3)
+        logits.append(model(x))
+    assert torch.equal(*logits) and not torch.equal(logits[0], model(x))
+
+
+@pytest.mark.parametrize("name", ["stochastic_depth", "functional"])
+def test_a_network_that_draws_from_the_process_wide_generator_is_refused(name, added):
+    with pytest.raises(
+        ConfigError, match=f"model={name} draws random numbers .bernoulli_. from PyTorch's process-wide"
+    ):
+        load(name)
 
 
 @pytest.mark.parametrize(("name", "image_size"), [("alexnet", 62), ("vgg16", 31), ("resnet50", 8)])
@@ -98,7 +161,7 @@ def test_images_that_are_too_small_are_named(name, image_size):
 
 
 def test_an_unknown_model_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="Choose one of alexnet, resnet20, resnet50, vgg16"):
+    with pytest.raises(ConfigError, match=f"Choose one of {', '.join(MODELS)}"):
         load("resnet")
 
 

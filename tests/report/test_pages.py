@@ -1,4 +1,4 @@
-"""What the README says holds: its example of a new algorithm trains, its numbers are those of the summaries."""
+"""What the pages say holds: their example of a new algorithm trains, their numbers are those of the summaries."""
 
 import json
 import os
@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from repro import results
+from repro.config import groups
+from repro.config.schema import ConfigError
 from repro.figures import _times
+from repro.report import pages, summaries
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_an_algorithm_is_one_file_and_one_yaml(tmp_path):
-    python, yaml = re.findall(r"```(?:python|yaml)\n(.*?)```", section("Adding an algorithm"), re.S)[:2]
+    python, yaml = re.findall(r"```(?:python|yaml)\n(.*?)```", section("adding.md", "Example: an algorithm"), re.S)[:2]
     for folder in ("repro", "conf"):
         shutil.copytree(ROOT / folder, tmp_path / folder)  # with __pycache__, which spares it the compilations
     (tmp_path / "repro/algorithms/signs.py").write_text(python)
@@ -36,12 +38,12 @@ def test_an_algorithm_is_one_file_and_one_yaml(tmp_path):
     assert [line["bytes_sent"] for line in steps] == [2 * (269_722 + 4)] * 2  # as its `cost` says
 
 
-def section(title: str) -> str:
-    return (ROOT / "README.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+def section(page: str, title: str) -> str:
+    return (ROOT / "docs" / page).read_text().split(f"## {title}\n")[1].split("\n## ")[0]
 
 
 def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
-    found = results.load()
+    found = summaries.load()
 
     def finals(experiment: str, epochs: int, model: str = "resnet20") -> dict[tuple[str, float], float]:
         groups = [g for g in found.groups(experiment) if (g.model, g.settings["epochs"]) == (model, epochs)]
@@ -51,7 +53,7 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     behind = [short["dense", 1.0] - short["gtopk", 0.001], five["dense", 1.0] - five["gtopk", 0.001]]
     behind += [fifteen["dense", 1.0] - fifteen["gtopk", 0.001], short["dense", 1.0] - short["gtopk", 0.05]]
     behind += [fifteen["dense", 1.0] - fifteen["topk", 0.001]]
-    text = " ".join((ROOT / "README.md").read_text().split())
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
     said = re.search(
         r"ahead by ([\d.]+) points of accuracy after 3 epochs, ([\d.]+) after 5 and ([\d.]+) after 15 .* at 0.001, "
         r"by ([\d.]+) \(.*a step: ([\d.]+) after 15",
@@ -65,9 +67,52 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
 
 
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
-    found = results.load()
-    text = " ".join((ROOT / "README.md").read_text().split())
+    found = summaries.load()
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
     said = re.search(r"VGG-16 takes one core ([\d.]+) s, their GPU ([\d.]+) s", text)
     seconds = [row["compute_s"] for row in _times.ours(found) if (row["model"], row["source"]) == ("vgg16", "modelled")]
     assert said and seconds == pytest.approx([float(said[1])] * len(seconds), abs=0.051) and seconds
     assert found.paper["breakdown_gtopk_32_nodes"]["vgg16"]["compute"] == pytest.approx(float(said[2]), abs=0.0051)
+
+
+def test_parts_are_written_and_all_else_stays(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("# A\n<!-- generated: table quickstart -->\nstale\n<!-- end -->\nend\n")
+    assert pages.update(tmp_path, write=False) == [page] and "stale" in page.read_text()
+    assert pages.update(tmp_path, write=True) == [page]
+    text = page.read_text()
+    assert text.startswith("# A\n<!-- generated") and text.endswith("<!-- end -->\nend\n") and "stale" not in text
+    assert "| gTop-k |" in text
+    assert pages.update(tmp_path, write=True) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("<!-- generated: nothing -->\n<!-- end -->\n", "no part nothing"), ("<!-- generated: keys -->\n", "later line")],
+)
+def test_a_wrong_mark_is_told(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        pages.update(tmp_path, write=True)
+    with pytest.raises(ConfigError, match="no docs/"):
+        pages.update(tmp_path / "elsewhere", write=True)
+
+
+def test_every_page_is_up_to_date() -> None:
+    words = [sys.executable, "-m", "repro", "results", "docs", str(ROOT), "--check"]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_reference_has_every_key_option_and_command() -> None:
+    keys, commands = (ROOT / "docs/keys.md").read_text(), (ROOT / "docs/commands.md").read_text()
+    assert [key for key in groups.root_keys() if f"| `{key}` |" not in keys] == []
+    for group in ("model", "data", "network", "cluster", "experiment"):
+        assert [name for name in groups.group_options(group) if f"### {group}={name}\n" not in keys] == []
+    sections = (ROOT / "docs/algorithms.md").read_text()
+    assert [
+        name for name in groups.group_options("algo") if f"### {groups.title('algo', name)}\n" not in sections
+    ] == []
+    assert {"## repro run", "## repro results docs", "## repro bench network"} <= set(commands.splitlines())

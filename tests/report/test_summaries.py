@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up import group
+from made_up_results import group
 
-from repro import pool, readme, results, tables
+from repro import tables
 from repro.commands.results import collect
-from repro.config import ConfigError, compose
+from repro.config.compose import compose
+from repro.config.schema import ConfigError
+from repro.figures import accuracies
+from repro.report import curves, pool_seeds, summaries
 
 RUN = [
     "data=synthetic",
@@ -30,25 +33,26 @@ RUN = [
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """gTop-k with two seeds and the butterfly with one, 4 ranks, 2 steps."""
-    from repro import training
+    from repro.timing.before_run import before_a_run
+    from repro.train import loop
 
     folder = tmp_path_factory.mktemp("runs")
     for config in compose([*RUN, "algo=gtopk", "seed=0,1", f"results={folder}"]) + compose(
         [*RUN, "algo=gtopk_butterfly", f"results={folder}"]
     ):
-        training.run(config)
+        loop.run(config, before_a_run)
     return folder
 
 
 @pytest.fixture(scope="module")
-def groups(runs: Path) -> dict[str, results.Group]:
-    summaries, left_out = results.collect(runs)
-    assert left_out == [] and list(summaries) == ["default"]
-    found = [results.Group(**group) for group in summaries["default"]["groups"]]
+def groups(runs: Path) -> dict[str, summaries.Group]:
+    collected, left_out = summaries.collect(runs)
+    assert left_out == [] and list(collected) == ["default"]
+    found = [summaries.Group(**group) for group in collected["default"]["groups"]]
     return {group.algo: group for group in found}
 
 
-def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results.Group]) -> None:
+def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, summaries.Group]) -> None:
     two, one = groups["gtopk"], groups["gtopk_butterfly"]
     assert (two.seeds, two.n, one.seeds) == ([0, 1], 2, [0])
     losses = [
@@ -57,10 +61,14 @@ def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, results
         for line in (runs / "default" / name / "metrics.jsonl").read_text().splitlines()
         if '"eval"' in line
     ]
+    assert len(two.seed_accuracies) == 2 and one.seed_accuracies == []
+    assert [sum(values) / 2 for values in zip(*two.seed_accuracies, strict=True)] == pytest.approx(
+        [row["test_accuracy"] for row in two.curve]
+    )
     assert two.curve[-1]["test_loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert two.curve[-1]["test_loss_std"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5, rel=1e-4)
     assert one.curve[-1]["test_loss_std"] is None
-    assert two.step_s is not None and two.machine["versions"]["torch"]
+    assert two.time is not None and two.machine["versions"]["torch"]
 
 
 def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
@@ -69,14 +77,14 @@ def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
         return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
 
     reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
-    found = results.middle(reported)
+    found = summaries.middle(reported)
     assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
-    assert results.middle(reported[:2])[0]["compute_s"] == 9.0
-    assert [row["source"] for row in results.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
+    assert summaries.middle(reported[:2])[0]["compute_s"] == 9.0
+    assert [row["source"] for row in summaries.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
     assert "kind" not in found[0] and found[0]["nodes"] == 4
 
 
-def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None:
+def test_the_probe_counts_what_is_lost(groups: dict[str, summaries.Group]) -> None:
     """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
     assert exact["lost_mass"] < 1e-5 * exact["selected_mass"]
@@ -87,12 +95,12 @@ def test_the_probe_counts_what_is_lost(groups: dict[str, results.Group]) -> None
         assert sent == received > 0 and record["kept"] <= record["k"] == 2697
 
 
-def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str, results.Group]) -> None:
-    (path,) = results.save(results.collect(runs)[0], tmp_path)
+def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str, summaries.Group]) -> None:
+    (path,) = summaries.save(summaries.collect(runs)[0], tmp_path)
     text = path.read_text()
-    results.save(results.collect(runs)[0], tmp_path)
+    summaries.save(summaries.collect(runs)[0], tmp_path)
     assert path.read_text() == text
-    assert [results.Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
+    assert [summaries.Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
 
 
 def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path) -> None:
@@ -101,76 +109,100 @@ def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path
     for seed in (0, 1):
         for place in (runs / "default").glob(f"*gtopk-*-s{seed}-*"):
             shutil.copytree(place, tmp_path / str(seed) / "default" / place.name)
-        alone[seed] = results.collect(tmp_path / str(seed))[0]["default"]
-    (both,) = [g for g in results.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"]
+        alone[seed] = summaries.collect(tmp_path / str(seed))[0]["default"]
+    (both,) = [g for g in summaries.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"]
     for first, second in ((0, 1), (1, 0)):
-        (pooled,) = pool.pool(alone[first], alone[second])["groups"]
+        (pooled,) = pool_seeds.pool(alone[first], alone[second])["groups"]
         (row,), (expected,) = pooled["curve"], both["curve"]
         assert row == pytest.approx(expected, rel=2e-3)  # two values of six digits, and their difference
-        assert {k: pooled[k] for k in ("seeds", "runs", "iteration_time")} == {
-            k: both[k] for k in ("seeds", "runs", "iteration_time")
-        }
-    results.save({"default": alone[0]}, tmp_path)
+        for name in ("seeds", "runs", "iteration_time", "seed_accuracies"):
+            assert pooled[name] == both[name], name
+    old = both | {"seeds": [2, 3], "runs": ["elsewhere", "too"]}
+    del old["seed_accuracies"]
+    (pooled,) = pool_seeds.pool({"groups": [old]}, alone[0])["groups"]
+    assert (pooled["seeds"], pooled["seed_accuracies"]) == ([0, 2, 3], []), "an old summary has their mean alone"
+    summaries.save({"default": alone[0]}, tmp_path)
     collect(tmp_path / "1", tmp_path, None, add=True)
-    assert results.saved(tmp_path)["default"]["groups"][-1]["seeds"] == [0, 1]
-    assert pool.pool(alone[0], alone[0]) == alone[0], "run again: replaced"
-    assert pool.pool({"groups": [both]}, alone[1])["groups"] == [both], "the same run once more: counted once"
+    assert summaries.saved(tmp_path)["default"]["groups"][-1]["seeds"] == [0, 1]
+    assert pool_seeds.pool(alone[0], alone[0]) == alone[0], "run again: replaced"
+    assert pool_seeds.pool({"groups": [both]}, alone[1])["groups"] == [both], "the same run once more: counted once"
     (other,) = alone[1]["groups"]
     other = other | {"seeds": [1, 2], "runs": [*other["runs"], "elsewhere"]}
     with pytest.raises(ConfigError, match="holds seeds 0, 1 and the runs here are of seeds 1, 2"):
-        pool.pool({"groups": [both]}, {"groups": [other]})
+        pool_seeds.pool({"groups": [both]}, {"groups": [other]})
+
+
+def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp_path: Path) -> None:
+    """They took the place of the experiment, with all that was committed for it."""
+    for name in ("paper.yaml", "reference_curves.yaml"):
+        shutil.copy(summaries.folder() / name, tmp_path)
+    collected = summaries.collect(runs)[0]["default"]
+    gtopk, butterfly = collected["groups"]
+    other = json.loads(json.dumps(gtopk)) | {"runs": ["other"], "data": "committed"}
+    other["settings"]["density"] = 0.5
+    summaries.save({"default": {"groups": [gtopk | {"data": "committed"}, other]}}, tmp_path)
+    found = summaries.load(tmp_path, runs).groups("default")
+    assert {(group.algo, group.settings["density"], group.data) for group in found} == {
+        ("gtopk", 0.5, "committed"),
+        ("gtopk", 0.01, gtopk["data"]),
+        ("gtopk_butterfly", 0.01, butterfly["data"]),
+    }
+    assert len(summaries.load(tmp_path).groups("default")) == 2
+
+
+def test_rows_of_other_settings_do_not_read_alike() -> None:
+    """Two gTop-k at 93 and 8 % differed in a density that the table did not show."""
+    found = [group("resnet20", "gtopk"), group("resnet20", "gtopk", density=0.5), group("vgg16", "gtopk")]
+    rows = accuracies.table(summaries.Results({}, {"convergence": {"groups": found}}))
+    assert [row["density"] for row in rows] == [0.001, 0.5, 0.001]
+    assert "density" not in accuracies.table(summaries.Results({}, {"convergence": {"groups": found[:1]}}))[0]
 
 
 def test_pooled_mean_and_deviation() -> None:
     def row(values: list[float]) -> dict:
-        mean, std = results.mean_std(values)
-        return {f"{name}{end}": v for name in results.CURVE for end, v in (("", mean), ("_std", std))}
+        mean, std = curves.mean_std(values)
+        return {f"{name}{end}": v for name in curves.CURVE for end, v in (("", mean), ("_std", std))}
 
     values = [0.3, 0.9, 0.1, 0.7, 0.2]
     for cut in (1, 2, 4):
-        assert pool._row(row(values[:cut]), row(values[cut:]), cut, 5 - cut) == pytest.approx(row(values))
+        assert pool_seeds._row(row(values[:cut]), row(values[cut:]), cut, 5 - cut) == pytest.approx(row(values))
 
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run folder"):
-        results.collect(tmp_path)
+        summaries.collect(tmp_path)
     place = tmp_path / "convergence" / "some-run"
     place.mkdir(parents=True)
     (place / "status.json").write_text('{"state": "running"}')
-    assert results.collect(tmp_path) == ({}, [f"{place}: running"])
+    assert summaries.collect(tmp_path) == ({}, [f"{place}: running"])
 
 
-def test_mean_and_deviation() -> None:
-    assert results.mean_std([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
-    assert results.mean_std([2.0, None]) == (2.0, None)
-    assert results.mean_std([None]) == (None, None)
+def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
+    long = group("resnet20", "gtopk", n_seeds=2)
+    short = group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
+    short["curve"] = short["curve"][:3]
+    for pooled in (pool_seeds._pooled(long, short), pool_seeds._pooled(short, long)):
+        assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
+        mine = summaries.rounded([row["test_accuracy"] for row in short["curve"]])
+        assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
 
 
-def test_curves_keep_the_epochs_that_all_seeds_have() -> None:
-    lines = [
-        {"epoch": float(e), "step": 10 * e, "train_loss": 1.0 * e, "test_loss": 0.0, "test_accuracy": 0.5}
-        for e in (1, 2, 3)
-    ]
-    rows = results.curve([lines, lines[:2]])
-    assert [row["epoch"] for row in rows] == [1.0, 2.0]
-    assert rows[1]["train_loss"] == 2.0 and rows[1]["train_loss_std"] == 0.0
-
-
-def test_the_readme_section_is_generated(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text(f"# A\n{readme.BEGIN}\nstale text\n{readme.END}\nend\n")
-    assert not readme.update(file, write=False) and "stale text" in file.read_text()
-    assert not readme.update(file, write=True) and "stale text" not in file.read_text()
-    assert readme.update(file, write=False) and file.read_text().endswith(f"{readme.END}\nend\n")
-    with pytest.raises(ConfigError, match="has no"):
-        readme.update(tmp_path / "absent.md", write=True)
-
-
-def test_the_readme_is_up_to_date() -> None:
-    file = Path(__file__).parent.parent / "README.md"
-    if not file.exists() or readme.BEGIN not in file.read_text():
-        pytest.skip("no README with markers yet")
-    assert readme.update(file, write=False), "type: repro results readme"
+@pytest.mark.parametrize(
+    ("epochs", "steps", "scaled", "said"),
+    [
+        (141, None, False, "141 epochs"),
+        (141, None, True, "141 epochs"),
+        (15, None, False, "first 15 of 141 epochs"),
+        (15, None, True, "schedule of 141 epochs compressed to 15"),
+        (141, 20, False, "first 20 steps of 141 epochs"),
+    ],
+)
+def test_a_run_says_how_much_of_the_schedule_it_has(epochs: int, steps: int | None, scaled: bool, said: str) -> None:
+    made = group("resnet20", "gtopk")
+    made["settings"] |= {"epochs": epochs, "steps": steps, "scale_schedule": scaled}
+    found = summaries.Group(**made)
+    assert found.schedule == said
+    assert found.whole == (said == "141 epochs")
 
 
 def test_csv_is_the_same_on_every_machine() -> None:
@@ -185,6 +217,6 @@ def test_what_computes_the_same_takes_the_same_compute_seconds():
         return own | {"settings": settings, "iteration_time": [time | {"compute_s": compute_s}]}
 
     runs = [run("dense", 3.0), run("topk", 1.0), run("gtopk", 2.0), run("gtopk", 9.0, 64), run("dense", 5.0, 32, 5.0)]
-    found = results.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
-    assert [own.time["compute_s"] for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
-    assert [own.time["communicate_s"] for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]
+    found = summaries.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
+    assert [own.time.compute_s for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
+    assert [own.time.communicate_s for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]

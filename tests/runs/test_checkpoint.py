@@ -3,13 +3,16 @@
 import functools
 from pathlib import Path
 
-import parallel
 import pytest
-from tiny import QUICK, bits, config, equal
+import thread_ranks
+import torch
+from tiny_runs import QUICK, bits, config, equal
 
-from repro import checkpoint, ranks, record, training
-from repro.choices import group_options
-from repro.config import Config
+from repro.cluster import ranks
+from repro.config.groups import group_options
+from repro.config.schema import Config, RunError
+from repro.runs import checkpoint, run_folder
+from repro.train import loop
 
 NAMES = group_options("algo")
 
@@ -27,7 +30,7 @@ def threads(tmp_path_factory):
     @functools.cache
     def ends(name: str) -> tuple[Config, dict[str, object]]:
         run = whole(folder, name, "checkpoint_every=2")
-        training.run(run)
+        loop.run(run)
         return run, bits(run.folder)
 
     return ends
@@ -38,7 +41,7 @@ def processes(tmp_path_factory):
     """The same by processes. They start once, and do all the runs one after the other, as each start takes seconds."""
     folder = tmp_path_factory.mktemp("processes")
     configs = {name: whole(folder, name, "cluster=processes") for name in NAMES}
-    ranks.launch(configs["dense"], functools.partial(parallel.train_each, list(configs.values())), training.load_data)
+    ranks.launch(configs["dense"], functools.partial(thread_ranks.train_each, list(configs.values())), loop.load_data)
     return lambda name: bits(configs[name].folder)
 
 
@@ -53,21 +56,35 @@ def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads):
     run, straight = threads(name)
     for path in (run.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
         (path / "manifest.json").unlink()
-    record.write_status(run.folder, "running", 2, 4)
+    run_folder.write_status(run.folder, "running", 2, 4)
     assert checkpoint.latest(run.folder / "checkpoints")[0] == 2
-    training.run(run)
+    loop.run(run)
     assert equal(straight, bits(run.folder))
-    steps = [line["step"] for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    steps = [line["step"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert steps == [1, 2, 3, 4]
 
 
-def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_with_a_warning(tmp_path):
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, capsys):
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
-    training.run(run)
+    loop.run(run)
     whole = bits(run.folder)
     newest = max((run.folder / "checkpoints").glob("step-*"))
     (newest / "rank-00001.pt").write_bytes((newest / "rank-00001.pt").read_bytes()[:100])
-    record.write_status(run.folder, "running", 3, 3)  # as if it died right after that checkpoint
-    with pytest.warns(UserWarning, match="not usable .*rank-00001.pt has changed"):
-        training.run(run)
+    run_folder.write_status(run.folder, "running", 3, 3)  # as if it died right after that checkpoint
+    loop.run(run)
+    assert "after step 2: the checkpoint of step 3 is not used: rank-00001.pt has changed\n" in capsys.readouterr().err
     assert equal(bits(run.folder), whole)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused_without_torchs_advice_to_run_it(tmp_path):
+    class Odd:
+        def __reduce__(self):
+            return print, ("run",)
+
+    torch.save({"a": Odd()}, tmp_path / "odd.pt")
+    (tmp_path / "torn.pt").write_bytes((tmp_path / "odd.pt").read_bytes()[:100])
+    (tmp_path / "empty.pt").write_bytes(b"")
+    for name in ("odd.pt", "torn.pt", "empty.pt", "missing.pt"):
+        with pytest.raises(RunError, match=f"{name} is no file of a checkpoint") as caught:
+            checkpoint.load(tmp_path, name, torch.device("cpu"))
+        assert "weights_only" not in str(caught.value) and "\n" not in str(caught.value)

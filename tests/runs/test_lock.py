@@ -1,4 +1,4 @@
-"""Owners of a folder that are SLURM jobs, and many at once; tests/test_record.py has the simpler cases."""
+"""Owners of a folder that are SLURM jobs, and many at once; tests/runs/test_run_folder.py has the simpler cases."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from repro.lock import Held, Lock, ended, holder
+from repro.runs.lock import Held, Lock, ended, holder
 
 
 def left_behind(folder, **changes) -> None:
@@ -39,6 +39,18 @@ def test_an_earlier_start_of_the_same_job_has_ended(tmp_path, monkeypatch):
     assert holder(tmp_path) is not None
 
 
+@pytest.mark.parametrize("away", [-3600, 3600, 10**9])
+def test_an_owner_elsewhere_lives_by_its_date_and_not_by_one_of_the_future(tmp_path, away):
+    """Its heartbeat keeps the date near the file system's own clock, so one far from it, either way, is nobody's."""
+    owner = {"pid": 1, "start": "1", "host": "elsewhere", "since": "now"}
+    (tmp_path / "owner.json").write_text(json.dumps(owner))
+    assert holder(tmp_path) == owner
+    date = (tmp_path / "owner.json").stat().st_mtime + away
+    os.utime(tmp_path / "owner.json", (date, date))
+    assert holder(tmp_path) is None
+    Lock(tmp_path).release()
+
+
 def test_ended():
     assert ended("12_3.0", "12_3.1") and ended("12_3.9", "12_3.10")
     assert not ended("12_3.1", "12_3.1") and not ended("12_3.0", "12_4.1")
@@ -54,7 +66,7 @@ def test_eight_starters_one_owner(tmp_path):
     """All at once on a stale lock: exactly one gets it."""
     left_behind(tmp_path)
     code = (
-        "import sys, time; from pathlib import Path; from repro.lock import Held, Lock\n"
+        "import sys, time; from pathlib import Path; from repro.runs.lock import Held, Lock\n"
         "try: Lock(Path(sys.argv[1])); print('mine', flush=True); sys.stdin.read()\n"
         "except Held: print('held', flush=True)\n"
     )

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from repro import lock, provenance, record
-from repro.config import Config, ConfigError, compose, from_yaml
-from repro.lock import Held, Lock
-from repro.record import RunFolder
+from repro.config.compose import compose, from_yaml
+from repro.config.schema import Config, ConfigError
+from repro.runs import lock, places, provenance, run_folder
+from repro.runs.lock import Held, Lock
+from repro.runs.run_folder import RunFolder
 
 (QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STEP = {"kind": "step", "loss": 2.0, "bytes_sent": 100, "messages": 3}
 
 
@@ -33,7 +34,7 @@ def open_folder(config: Config) -> RunFolder:
 def test_a_run_folder_from_start_to_end(config: Config) -> None:
     with open_folder(config) as folder:
         folder.resume(0)
-        assert record.state(config.folder) == "running"
+        assert run_folder.state(config.folder) == "running"
         for step in (1, 2):
             folder.log({**STEP, "step": step})
         folder.log({"kind": "eval", "step": 2, "epoch": 1.0, "train_loss": 1.5, "test_loss": 1.6,
@@ -43,13 +44,14 @@ def test_a_run_folder_from_start_to_end(config: Config) -> None:
         folder.log({**times, "source": "modelled", "compute_s": 9.0, "compress_s": 9.0})
         folder.log({**times, "source": "modelled", "network": "ethernet10g", "compute_s": 9.0, "compress_s": 9.0})
         folder.status("done", 2, 2)
-    found = record.summary(config.folder)
+    found = run_folder.summary(config.folder)
     assert (found["state"], found["step"], found["steps"]) == ("done", 2, 2)
     assert (found["test_accuracy"], found["loss"], found["bytes_sent_per_step"]) == (0.5, 1.5, 100)
     assert (found["source"], found["compute_s"]) == ("measured", 1.0)
     assert from_yaml(config.folder / "config.yaml") == config
     origin = json.loads((config.folder / "provenance.json").read_text())
     assert origin["end"] and origin["data"] == "digits" and origin["versions"]["torch"]
+    assert origin["processor"]["name"] and origin["rates"]["float32_gflops"] > 0
     assert lock.holder(config.folder) is None
 
 
@@ -59,7 +61,7 @@ def test_resume_cuts_what_was_written_beyond_the_checkpoint_and_a_torn_line(conf
     steps = [{**STEP, "step": step} for step in range(1, 9)]
     lines = [{"kind": "iteration_time", "source": "modelled"}, *steps]
     metrics.write_text("\n".join(json.dumps(line) for line in lines) + '\n{"kind": "step", "st')
-    assert len(record.read_metrics(config.folder)) == 9
+    assert len(run_folder.read_metrics(config.folder)) == 9
     with open_folder(config) as folder:
         folder.resume(5)
         folder.log({**STEP, "step": 6})
@@ -81,9 +83,9 @@ def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> Non
 
 def test_failed_speaks_for_a_rank_0_that_could_not(config: Config) -> None:
     with open_folder(config):
-        record.failed(config.folder, "rank 2 died")
+        run_folder.failed(config.folder, "rank 2 died")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
-    record.failed(config.folder, "a later, less informative one")
+    run_folder.failed(config.folder, "a later, less informative one")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
 
 
@@ -91,15 +93,22 @@ def test_a_full_disk_is_no_done_run(config: Config) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
     with pytest.raises(OSError, match="No space"), open_folder(config) as folder:
-        folder.metrics = open("/dev/full", "a")  # noqa: SIM115
+        folder.metrics.stream = open("/dev/full", "ab")  # noqa: SIM115
+        folder.metrics.check = lambda: None  # it is another file
         folder.log({**STEP, "step": 1})
-    assert record.state(config.folder) == "failed"
+    assert run_folder.state(config.folder) == "failed"
 
 
 def test_an_unwritable_place_is_the_users_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="results=FOLDER"):
-        record.check_writable(tmp_path / "file" / "run")
+    for wrong in (tmp_path / "file" / "run", Path("/proc/nothing/run"), Path("/dev/null/x")):
+        with pytest.raises(ConfigError, match="results=FOLDER"):
+            places.check_folder(wrong, "Name another place with results=FOLDER.")
+    places.check_folder(tmp_path / "a" / "b", "")
+    places.check_file(tmp_path / "a" / "b.json")
+    with pytest.raises(ConfigError, match="is a folder"):
+        places.check_file(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # asking leaves nothing behind
 
 
 def test_no_key_of_wandb_is_written(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,58 +120,13 @@ def test_no_key_of_wandb_is_written(config: Config, monkeypatch: pytest.MonkeyPa
         assert "secretsecret" not in path.read_text(), path
 
 
-def test_the_mirror_offline_and_its_failure(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    offline = dataclasses.replace(config, wandb=dataclasses.replace(config.wandb, mode="offline"))
-    with open_folder(offline) as folder:
-        folder.log({**STEP, "step": 1})
-        assert folder.mirror.run is not None
-        folder.mirror.run.finish()  # what follows fails inside W&B
-        folder.log({**STEP, "step": 2})
-        folder.status("done", 2, 2)
-    assert list((offline.folder / "wandb").glob("offline-run-*/*.wandb"))
-    assert [line["step"] for line in record.read_metrics(offline.folder)] == [1, 2]
-
-
-def test_a_finished_run_mirrors_its_figure_and_the_claims(tmp_path: Path) -> None:
-    words = "experiment=convergence model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2"
-    words += f" batch_per_node=4 lr_warmup_epochs=0 wandb.mode=offline results={tmp_path}"
-    done = subprocess.run([sys.executable, "-m", "repro", "run", *words.split()], capture_output=True, text=True)
-    assert done.returncode == 0 and "W&B" not in done.stderr, done.stderr
-    (media,) = tmp_path.glob("convergence/*/wandb/offline-run-*/files/media")
-    (image,), (table,) = media.glob("images/figures/convergence_*.png"), media.glob("table/claims_*.table.json")
-    assert image.read_bytes().startswith(b"\x89PNG")
-    claims = json.loads(table.read_text())
-    place, verdict = claims["columns"].index("claim"), claims["columns"].index("verdict")
-    verdicts = {row[place]: row[verdict] for row in claims["data"]}
-    assert verdicts["ResNet-20: gTop-k converges like dense"] == "not run"  # dense is not there yet
-    assert len(verdicts) == len(claims["data"]) > 10
-
-
-def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
-    code = (
-        "import dataclasses, sys\nfrom repro.config import compose\nfrom repro.record import RunFolder\n"
-        f"(config,) = compose(['data=digits', 'wandb.mode=online', 'results={tmp_path}'])\n"
-        "with RunFolder(config, 'digits', 'cpu') as folder: folder.status('done', 1, 1)\n"
-        "print(*config.folder.glob('wandb/offline-run-*'))"
-    )
-    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environment.pop("WANDB_API_KEY", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "offline-run-" in done.stdout
-    assert "no API key" in done.stderr
-
-
 def test_git_is_the_packages_own_or_nothing(tmp_path: Path) -> None:
     assert provenance.git(tmp_path) is None
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     assert provenance.git(tmp_path) is None  # installed inside somebody's repository
 
 
-HOLD = "import sys, time; from repro.lock import Lock; from pathlib import Path\n"
+HOLD = "import sys, time; from repro.runs.lock import Lock; from pathlib import Path\n"
 HOLD += "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 
 

@@ -4,38 +4,42 @@ import json
 
 import pytest
 import torch
-from hypothesis import given
+from algorithm_steps import CHOICES
+from hypothesis import example, given
 from hypothesis import strategies as st
-from steps import CHOICES
 
-from repro import network, predict, profiles, rehearsal, simulate, tradeoff
-from repro.config import Algo, ConfigError, compose
-from repro.critical import Path, critical_paths
+from repro.comm import replay
+from repro.comm.critical_paths import Path, critical_paths
+from repro.comm.traffic import Round
+from repro.config.compose import compose
+from repro.config.schema import Algo, ConfigError
 from repro.figures import _maps
 from repro.figures import tradeoff as figure
-from repro.network import Round
-from repro.results import Results
+from repro.report import summaries
+from repro.report.summaries import Results
+from repro.timing import dry_run, fastest_map, node_profile, predict, simulate
 
 M, K = 100_003, 1_003
 
 
 @pytest.mark.parametrize("algo", CHOICES.values(), ids=CHOICES)
 def test_critical_paths_give_the_replays_seconds_on_every_network(algo: Algo) -> None:
-    schedule = rehearsal.schedule(algo, 6, M, K)
-    paths = critical_paths(schedule)
+    all_rounds = dry_run.all_rounds(algo, 6, M, K)
+    paths = critical_paths(all_rounds)
     for alpha, beta in ((0.0, 1e-9), (5e-3, 8e-11), (1e-4, 9e-9), (4e-5, 8e-8), (1e-6, 1e-10), (1.0, 0.0)):
         longest = max(path.seconds(alpha, beta) for path in paths)
-        assert longest == pytest.approx(network.seconds(schedule, alpha, beta), rel=1e-4)
+        assert longest == pytest.approx(replay.seconds(all_rounds, alpha, beta), rel=1e-4)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 10**8)), min_size=1, max_size=6))
+@example([(44, 22715921), (45, 0)])  # the most rounds have no bytes
 def test_critical_paths_of_pairs_that_exchange_on_their_own(pairs: list[tuple[int, int]]) -> None:
     """Each pair is a chain of so many rounds, so the known chains are exactly those that can be the longest."""
-    schedule = []
+    all_rounds = []
     for number, (rounds, size) in enumerate(pairs):
         one, other = 2 * number, 2 * number + 1
-        schedule += [[Round(other, size, other, size)] * rounds, [Round(one, size, one, size)] * rounds]
-    found = critical_paths(schedule)
+        all_rounds += [[Round(other, size, other, size)] * rounds, [Round(one, size, one, size)] * rounds]
+    found = critical_paths(all_rounds)
     chains = [Path(rounds, rounds * size) for rounds, size in pairs]
     for alpha, beta in ((1.0, 0.0), (1.0, 1e-8), (1.0, 1e-6), (1.0, 1e-3)):
         longest = max(path.seconds(alpha, beta) for path in chains)
@@ -44,7 +48,7 @@ def test_critical_paths_of_pairs_that_exchange_on_their_own(pairs: list[tuple[in
 
 def predicted(*overrides: str, compute: float = 0.2, compress: float = 0.01) -> predict.Iteration:
     (config,) = compose(["model=resnet20", *overrides])
-    shapes = profiles.layers(config)
+    shapes = node_profile.layers(config)
     moments = torch.linspace(compute, compute / 2, len(shapes)).tolist()  # the last layer's gradient comes first
     return predict.iteration(config, shapes, moments, compress)
 
@@ -53,7 +57,7 @@ def test_an_iteration_is_its_parts_and_agrees_with_simulate() -> None:
     one = predicted("algo=gtopk", "nodes=6", "network=ethernet1g")
     wire = one.config.network
     (row,) = simulate.run([one.config], "0.2+0.01", None, None)
-    assert one.parts(wire.alpha_s, wire.beta_s_per_byte)["communicate_s"] == pytest.approx(row["communicate_s"])
+    assert one.parts(wire.alpha_s, wire.beta_s_per_byte).communicate_s == pytest.approx(row["communicate_s"])
     assert one.seconds(wire.alpha_s, wire.beta_s_per_byte) == pytest.approx(row["iteration_s"])
 
 
@@ -62,16 +66,16 @@ def test_overlap_hides_what_backward_covers_and_no_more() -> None:
     assert len(beside.messages) > 5
     fast, slow = beside.parts(0.0, 1e-10), beside.parts(0.0, 1e-6)
     last = max(path.seconds(0.0, 1e-10) for path in beside.messages[-1])
-    assert fast["communicate_s"] - fast["hidden_s"] == pytest.approx(last)  # all but the last bucket
-    assert slow["hidden_s"] <= 0.1 + 0.01  # half of the 0.2 s, and later buckets' compress
+    assert fast.open_s == pytest.approx(last)  # all but the last bucket
+    assert slow.hidden_s <= 0.1 + 0.01  # half of the 0.2 s, and later buckets' compress
     assert beside.seconds(0.0, 1e-8) < plain.seconds(0.0, 1e-8)
-    assert beside.parts(0.0, 1e-8)["communicate_s"] == pytest.approx(plain.parts(0.0, 1e-8)["communicate_s"], rel=0.01)
+    assert beside.parts(0.0, 1e-8).communicate_s == pytest.approx(plain.parts(0.0, 1e-8).communicate_s, rel=0.01)
 
 
 def test_averages_in_the_background_hide_behind_the_steps_they_have() -> None:
     one = predicted("algo=async_average", "algo.period=4", "algo.delay=2")
     parts = one.parts(0.0, 1e-6)
-    assert parts["hidden_s"] == pytest.approx(2 * 0.21 / 4) and parts["communicate_s"] > parts["hidden_s"]
+    assert parts.hidden_s == pytest.approx(2 * 0.21 / 4) and parts.communicate_s > parts.hidden_s
     assert one.seconds(1e-6, 1e-10) == pytest.approx(0.21)
 
 
@@ -84,17 +88,17 @@ def test_what_algorithms_relax() -> None:
 
 def test_a_micro_batch_but_the_last_fills_no_layer() -> None:
     (config,) = compose(["model=resnet20", "batch_per_node=2", "accumulate=4"])
-    moments = profiles.backward("0.8", config)
+    moments = node_profile.backward("0.8", config)
     assert max(moments) == pytest.approx(0.8) and min(moments) > 0.6 and moments[-1] < moments[0]
 
 
 def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tradeoff, "OUT", tmp_path / "tradeoff.json")
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
     keys = ["experiment=tradeoff", "model=resnet20", "nodes=4", "batch_per_node=2", "tradeoff.node=0.1"]
     grid = ["tradeoff.bits_per_s=[1e6,1e12]", "tradeoff.alpha_s=[0,1e-3]"]
     configs = compose([*keys, *grid, "algo=dense,gtopk_butterfly"])
     assert any(config.overlap == "on" for config in configs)  # in one bucket, as resnet20 has 1 MB: no other iteration
-    tradeoff.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
+    fastest_map.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
     found = json.loads((tmp_path / "tradeoff.json").read_text())
     rows = {row["relax"]: [] for row in found["maps"]}
     monkeypatch.setattr(_maps, "NODES", 4)
@@ -108,11 +112,34 @@ def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.
     assert set(seconds["seconds"]) == {"dense", "gtopk_butterfly", "local_sgd"}
     assert all(len(times) == len(found["networks"]) for times in seconds["seconds"].values())
     before = (tmp_path / "tradeoff.json").read_text()
-    monkeypatch.setattr(tradeoff, "predicted", None)  # nothing is left to predict
-    tradeoff.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
+    monkeypatch.setattr(fastest_map, "predicted", None)  # nothing is left to predict
+    fastest_map.run([*configs, *compose([*keys, *grid, "algo=local_sgd"])], print)
     assert (tmp_path / "tradeoff.json").read_text() == before
     with pytest.raises(ConfigError, match="dense"):
-        tradeoff.run(compose([*keys, *grid, "algo=gtopk"]), print)
+        fastest_map.run(compose([*keys, *grid, "algo=gtopk"]), print)
+
+
+def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """random-k stays at chance in the committed runs of experiment=families, however short its iteration is."""
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=4", "batch_per_node=2", "tradeoff.node=0.1"]
+    configs = compose([*keys, "tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]", "algo=dense,gtopk,randomk"])
+    said: list[str] = []
+    fastest_map.run(configs, said.append)
+    found = json.loads((tmp_path / "tradeoff.json").read_text())
+    place = found["contenders"].index("randomk")
+    assert found["accuracy"][place] == 0.1 and not found["on_map"][place]
+    assert "randomk" in said[0] and "repro run experiment=families algo=NAME" in said[0]
+    assert all(number != place for one in found["maps"] for line in one["fastest"] for number in line)
+    (row,) = found["rows"]
+    assert row["seconds"]["randomk"][0] > 0, "it is timed all the same"
+
+    timed = found["models"]
+    groups = [group for group in summaries.load().groups("families") if group.algo != "randomk"]
+    monkeypatch.setattr(summaries.Results, "groups", lambda self, experiment: groups)
+    fastest_map.run(configs, said.append)
+    again = json.loads((tmp_path / "tradeoff.json").read_text())
+    assert again["models"] == timed and again["accuracy"][place] is None, "an accuracy changes, no time"
 
 
 def test_regions_are_neighbours_of_one_name() -> None:

@@ -4,15 +4,17 @@ import json
 import math
 from pathlib import Path
 
-import made_up
+import made_up_results
 import pytest
 from typer.testing import CliRunner
 
-from repro import planner, predict, regret
 from repro.cli import app
-from repro.config import Config, ConfigError, compose
-from repro.network import Link
-from repro.results import Group
+from repro.comm.traffic import Link
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
+from repro.report.summaries import Group
+from repro.timing import planner, planner_check, predict
+from repro.train import aggregator
 
 SOME = "algo=dense,ddp,fp16,topk,gtopk_butterfly,oktopk,local_sgd"
 STATED = "0.05+0.002"  # seconds of compute and of compress, so that nothing but the moments of layers is timed
@@ -39,11 +41,32 @@ def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -
     }  # fmt: skip
     assert set(names["all"]) - set(names["compressed"]) == {"local_sgd"}
     for config in planner.candidates(configs(), "all", [None, 4.0]):
-        predict.buckets.check(config)
+        aggregator.check(config)
     with pytest.raises(ConfigError, match="exact, compressed, all"):
         planner.candidates(configs(), "none", [None])
     with pytest.raises(ConfigError, match="relax=all"):
         planner.candidates(configs("algo=local_sgd"), "compressed", [None])
+
+
+def test_candidates_of_pairs_travel_in_every_format_asked_for() -> None:
+    own = configs("algo=dense,topk,oktopk")
+    found = planner.candidates(own, "compressed", [None], ["pairs", "gaps", "packed"])
+    assert [predict.label(config) for config in found] == [
+        "dense", "topk", "topk, gaps", "topk, packed", "oktopk", "oktopk, gaps", "oktopk, packed"
+    ]  # fmt: skip
+    slow = planner.rank(
+        planner.candidates(configs("algo=topk", "network.beta_s_per_byte=1e-3"), "all", [None], ["gaps", "pairs"]),
+        STATED, None, (),
+    )  # fmt: skip
+    assert [choice.config.algo.wire for choice in slow] == ["gaps", "pairs"]
+    assert planner.run_command(slow[0], []) == "repro run algo=topk density=0.001 algo.wire=gaps"
+    fast = planner.rank(
+        planner.candidates(configs("algo=topk", "network.beta_s_per_byte=1e-12"), "all", [None], ["gaps", "pairs"]),
+        STATED, None, (),
+    )  # fmt: skip
+    assert [choice.config.algo.wire for choice in fast] == ["pairs", "gaps"]
+    with pytest.raises(ConfigError, match="choose one of pairs"):
+        planner.candidates(own, "all", [None], ["rice"])
 
 
 def test_what_it_says_to_type_is_what_it_would_run() -> None:
@@ -67,22 +90,40 @@ def test_a_slow_network_compresses_and_a_fast_one_does_not_relax() -> None:
 def test_overlap_is_chosen_where_it_hides_the_messages() -> None:
     """0.25 MB of 1 MB at a time, when a quarter of the backward pass covers each."""
     first = ranked("network.alpha_s=1e-6", "network.beta_s_per_byte=2e-8", relax="exact", node="0.2+0")[0]
-    assert first.parts["hidden_s"] > 0
+    assert first.time.hidden_s > 0
     assert "overlapped" in predict.label(first.config) or first.config.algo.name == "ddp"
 
 
 def test_the_reason_names_what_an_iteration_is_spent_on() -> None:
     for alpha, beta, most in ((1e-9, 1e-12, "compute"), (1.0, 1e-12, "latency"), (1e-9, 1e-5, "bytes")):
         choices = ranked(f"network.alpha_s={alpha}", f"network.beta_s_per_byte={beta}", "algo=dense")
-        lines = planner.why([choice for choice in choices if choice.config.bucket_mb is None])
+        lines = planner.why([choice for choice in choices if choice.config.bucket_mb is None], STATED)
         assert f"most of it {most}" in lines[0]
     shares = [float(word.rstrip("%),")) for word in lines[0].split() if "%" in word]
     assert sum(shares) == pytest.approx(100, abs=3)
 
 
+def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    """A fast network, where dense, DDP and buckets take the same compute and next to nothing else."""
+    words = ["tune", "model=resnet20", "nodes=2", "batch_per_node=2", "algo=dense,ddp", "bucket_mb=null,0.25"]
+    words += ["network.alpha_s=1e-9", "network.beta_s_per_byte=1e-15"]
+    app([*words, "node=0.05+0.002"], standalone_mode=False)
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "3 iterations within 2% of the shortest count as equal: of these the one that relaxes the gradient" in said
+    assert "compute and compress: both stated" in said
+    choices = ranked("algo=dense", "network.beta_s_per_byte=1e-6")
+    assert not any("count as equal" in line for line in planner.why(choices[:1], "measured"))
+    for node, origin in {
+        "paper": "compute is the article's, of a P100, compress is timed on this machine's processor: a mixture of two",
+        "0.1": "compute is stated, compress is timed on this machine's processor: a mixture of two machines",
+        "measured": "compute and compress: both timed on this machine",
+    }.items():
+        assert planner.why(choices, node)[-1].startswith(origin)
+
+
 def groups() -> list[Group]:
     """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
-    found = [made_up.group("resnet20", "dense"), made_up.group("resnet20", "topk", density=0.001)]
+    found = [made_up_results.group("resnet20", "dense"), made_up_results.group("resnet20", "topk", density=0.001)]
     found[1]["settings"]["algo"]["options"] = {}
     return [Group(**one) for one in found]
 
@@ -107,7 +148,7 @@ def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
 
 def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     own = configs("algo=dense,topk", "nodes=2")
-    choices = regret.plan(own, Link(1e-4, 1e-8))
+    choices = planner_check.plan(own, Link(1e-4, 1e-8))
     assert choices[0].config.network.beta_s_per_byte == 1e-8
     assert {"dense", "topk"} <= {predict.label(choice.config) for choice in choices}
 
@@ -121,7 +162,7 @@ def test_the_command_ranks_says_why_and_writes(tmp_path: Path) -> None:
     given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
     done = tune(*given, "algo=dense,topk", "density=0.001", f"node={STATED}", "target=0.999", "--out", str(out))
     assert done.exit_code == 0, done.output
-    assert "Train with it: repro run model=resnet20 nodes=4" in done.output
+    assert "Train with it (141 epochs; epochs=1 tries it):\n  repro run model=resnet20 nodes=4" in done.output
     assert "no committed run" in done.output and "most of it" in done.output
     report = json.loads(out.read_text())
     assert report["nodes"] == 4 and len(report["ranked"]) >= 2

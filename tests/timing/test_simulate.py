@@ -1,20 +1,25 @@
 """`repro simulate`: the authors' model figure, its crossover, many nodes, and what node= may be."""
 
 import dataclasses
-import importlib
 import json
 import math
 from pathlib import Path
 
 import pytest
 import yaml
-from steps import CHOICES
+from algorithm_steps import CHOICES
 
-from repro import cli, network, profiles, simulate
-from repro.config import ConfigError, compose
-from repro.numbers import counts, doubled
+from repro import algorithms, cli
+from repro.comm import cost_formulas, replay
+from repro.comm.cost_formulas import message_bytes
+from repro.comm.traffic import Link
+from repro.compression.pair_sizes import WIRES
+from repro.config.compose import compose
+from repro.config.counts import counts, doubled
+from repro.config.schema import ConfigError
+from repro.timing import node_profile, simulate
 
-PAPER = yaml.safe_load((Path(__file__).parent.parent / "results" / "paper.yaml").read_text())
+PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
 
 def rows(*overrides: str, sizes=(26214400,)):
@@ -30,7 +35,7 @@ def test_the_authors_model_figure_with_alpha_and_as_plotted(capsys):
         size, beta = row["nodes"], wire["beta_s_per_byte"]
         assert row["communicate_s"] == pytest.approx(row["closed_form_s"])
         plotted = {
-            "dense": network.dense_ring(size, shape["m"], network.Link(wire["alpha_s"], beta)),
+            "dense": cost_formulas.dense_ring(size, shape["m"], Link(wire["alpha_s"], beta)),
             "topk": math.log2(size) * 1e-3 + 8 * (size - 1) * k * beta,
             "gtopk": 2 * math.log2(size) * 1e-3 + 16 * k * beta * math.log2(size),
         }
@@ -46,19 +51,37 @@ def test_throughput_and_efficiency_follow_from_the_parts():
 
 
 def test_the_published_profile_is_one_nodes_throughput():
-    node = profiles.published(compose(["model=resnet50"])[0])
+    node = node_profile.published(compose(["model=resnet50"])[0])
     assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
 
 
 def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
-    node = profiles.profile("measured", compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
+    node = node_profile.profile("measured", compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
     assert node.compute_s > 0 and 0 < node.compress_s < 1
+
+
+@pytest.mark.parametrize("node", ["paper", "0.14"])
+def test_what_is_not_timed_has_no_iteration_time(node, capsys):
+    """Quantised and low-rank algorithms had a compress of 0 s, and so the shortest iterations."""
+    configs = compose(["model=vgg16", "nodes=8", "algo=dense,gtopk,onebit,powersgd,local_sgd"])
+    found = {row["algo"]: row for row in simulate.run(configs, node, [10_000], None)}
+    timed = {name for name, row in found.items() if row["iteration_s"] is not None}
+    assert timed == {"dense", "local_sgd"} | ({"gtopk"} if node == "paper" else set())
+    for name in found.keys() - timed:
+        assert found[name]["compress_s"] is found[name]["samples_per_s"] is found[name]["efficiency"] is None
+        assert found[name]["communicate_s"] > 0
+    assert found["dense"]["compress_s"] == found["local_sgd"]["compress_s"] == 0
+    said = capsys.readouterr().out
+    assert "No iteration time for" in said and "onebit, powersgd" in said and "node=measured" in said
+    stated = {row["algo"]: row["compress_s"] for row in simulate.run(configs, "0.14+0.09", [10_000], None)}
+    assert stated == {"dense": 0, "gtopk": 0.09, "onebit": 0.09, "powersgd": 0.09, "local_sgd": 0}
+    assert "No iteration time" not in capsys.readouterr().out
 
 
 def test_all_cores_record_what_one_would():
     config = compose(["algo=gtopk_butterfly", f"nodes={simulate.SHARED + 3}"])[0]
-    alone = simulate.rehearsal.schedule(config.algo, config.nodes, 1000, 10)
-    assert simulate.schedule(config, 1000, 10) == alone
+    recorded = simulate.dry_run.all_rounds(config.algo, config.nodes, 1000, 10)
+    assert simulate.all_rounds(config, 1000, 10) == recorded
 
 
 def test_the_command_writes_a_summary(tmp_path):
@@ -74,17 +97,33 @@ def test_the_command_writes_a_summary(tmp_path):
 def test_the_messages_of_every_algorithm_cost_what_its_formula_says(name):
     """Of a model that no number of nodes divides; a bound where messages depend on values."""
     config = dataclasses.replace(compose(["nodes=6"])[0], algo=CHOICES[name])
-    module = importlib.import_module(f"repro.algorithms.{config.algo.module}")
+    algorithm = algorithms.of(config.algo)
     m, k = 100_003, 1_003
-    rounds = simulate.schedule(config, m, k)
-    cost = module.cost(config.nodes, m, k, **config.algo.options)
+    rounds = simulate.all_rounds(config, m, k)
+    cost = algorithms.cost(config.algo, config.nodes, m, k)
     most = max(sum(done.sent * done.repeat for done in own) for own in rounds)
     longest = max(sum(done.repeat for done in own) for own in rounds)
-    if getattr(module.Algorithm, "messages_depend_on_values", False):
+    if algorithm.messages_depend_on_values:
         assert cost.bytes / 8 < most <= cost.bytes and cost.rounds / 4 < longest <= cost.rounds
     else:
         assert (most, longest) == cost
-    assert network.seconds(rounds, 1e-3, 1e-9) > 0
+    assert replay.seconds(rounds, 1e-3, 1e-9) > 0
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_model_knows_the_wire_format(wire, capsys):
+    """Rounds, closed form and crossover follow the bytes of k pairs; the authors' figure has pairs alone."""
+    m = 1_000_000
+    found = rows("algo=topk,gtopk,gtopk_butterfly", "nodes=4,8,16,32", f"algo.wire={wire}", sizes=[m])
+    message = message_bytes(wire, 1000, m)
+    for row in found:
+        assert row["wire"] == wire and row["communicate_s"] == pytest.approx(row["closed_form_s"])
+        assert (row["as_plotted_s"] is not None) == (wire == "pairs" and row["algo"] != "gtopk_butterfly")
+        messages = row["nodes"] - 1 if row["algo"] == "topk" else math.log2(row["nodes"])
+        assert row["bytes_sent_most"] == message * messages
+        assert row["socket_bytes_most"] == row["bytes_sent_most"] + 144 * math.log2(row["nodes"])
+        assert row["bytes_sent_mean"] <= row["bytes_sent_most"]
+    assert ("topk in packed from" in capsys.readouterr().out) == (wire == "packed")
 
 
 def test_layers_are_what_low_rank_is_about():

@@ -3,16 +3,23 @@
 import functools
 import threading
 
-import parallel
 import pytest
+import thread_ranks
 import torch
-from parallel import on_ranks
+from thread_ranks import on_ranks
 
-from repro import algorithms, buckets, checkpoint, ranks, record, standin, training
+from repro import algorithms
 from repro.algorithms import ddp as pytorch_ddp
-from repro.collective import Collective
-from repro.config import Config, ConfigError, RunError, compose
-from repro.hierarchical import Hierarchical, Subset, inside
+from repro.cluster import ranks
+from repro.comm import bucket_spans
+from repro.comm.collective import Collective
+from repro.config.compose import compose
+from repro.config.schema import Config, RunError
+from repro.runs import checkpoint, run_folder
+from repro.timing import sleeping_model
+from repro.timing.before_run import before_a_run
+from repro.train import buckets, loop
+from repro.train.hierarchical import Hierarchical, Subset, inside
 
 IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
@@ -29,21 +36,21 @@ def weights(folder) -> torch.Tensor:
 
 
 def trained(run: Config) -> torch.Tensor:
-    assert training.run(run)["state"] == "done"
+    assert loop.run(run, before_a_run)["state"] == "done"
     return weights(run.folder)
 
 
 def test_buckets_are_whole_layers_from_the_last_to_the_first():
-    quarter = buckets.MB // 4
+    quarter = bucket_spans.MB // 4
     shapes = [(quarter // 2,), (quarter // 2,), (3, quarter), (10,), (quarter,)]
-    found = buckets.spans(shapes, 1.0)
+    found = bucket_spans.spans(shapes, 1.0)
     assert [(span.start, span.stop) for span in found] == [
         (4 * quarter + 10, 5 * quarter + 10),
         (quarter, 4 * quarter + 10),
         (0, quarter),
     ]
-    assert buckets.spans(shapes, 100.0) == [slice(0, 5 * quarter + 10)]
-    assert buckets.spans([(quarter,)] * 3, 2.0) == [slice(quarter, 3 * quarter), slice(0, quarter)]
+    assert bucket_spans.spans(shapes, 100.0) == [slice(0, 5 * quarter + 10)]
+    assert bucket_spans.spans([(quarter,)] * 3, 2.0) == [slice(quarter, 3 * quarter), slice(0, quarter)]
 
 
 @pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])
@@ -53,7 +60,7 @@ def test_overlap_changes_no_bit(algo, tmp_path):
     assert torch.equal(trained(off), trained(on))
     lines = {}
     for run in (off, on):
-        steps = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+        steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
         lines[run.overlap] = [(line["loss"], line["bytes_sent"], line["k"], line["rounds"]) for line in steps]
     assert lines["off"] == lines["on"]
 
@@ -64,7 +71,7 @@ def test_dense_in_buckets_is_dense_and_a_sparse_bucket_sends_its_own_share(tmp_p
     assert torch.allclose(whole, parts, atol=1e-6)
     run = config(tmp_path, "algo=topk", "steps=1", "bucket_mb=0.3", "scope=bucket")
     trained(run)
-    (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    (line,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert line["k"] == line["selected"] == line["bytes_sent"] // 8
 
 
@@ -75,7 +82,7 @@ def test_a_run_in_overlapping_buckets_cut_in_two_ends_with_the_same_bits(tmp_pat
     trained(halved)
     for path in (halved.folder / "checkpoints").glob("step-*4"):
         (path / "manifest.json").unlink()
-    record.write_status(halved.folder, "running", 2, 4)
+    run_folder.write_status(halved.folder, "running", 2, 4)
     assert torch.equal(trained(halved), straight)
 
 
@@ -84,8 +91,8 @@ def test_the_modelled_iteration_hides_what_backward_covers(tmp_path):
     found = []
     for choices in (["overlap=off"], ["overlap=on"], ["overlap=on", "compute_s=1e-6"]):
         run = config(tmp_path, "algo=dense", "steps=1", "bucket_mb=0.2", *choices)
-        training.run(run)
-        (line,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+        loop.run(run, before_a_run)
+        (line,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
         assert 0 <= line["hidden_s"] < line["communicate_s"]
         found.append(line)
     apart, beside, stated = found
@@ -94,10 +101,10 @@ def test_the_modelled_iteration_hides_what_backward_covers(tmp_path):
 
 
 def test_hidden_seconds_of_buckets_on_one_wire():
-    assert buckets.hidden_s([1.0, 3.0], [0.0, 0.0], [1.0, 1.0]) == 1.0  # the first is through before the second
-    assert buckets.hidden_s([1.0, 3.0], [0.0, 0.0], [5.0, 1.0]) == 2.0  # the first is at it till 6, backward till 3
-    assert buckets.hidden_s([1.0, 3.0], [0.5, 0.5], [5.0, 1.0]) == 2.5  # compress lengthens backward
-    assert buckets.hidden_s([2.0], [0.0], [4.0]) == 0.0
+    assert bucket_spans.hidden_s([1.0, 3.0], [0.0, 0.0], [1.0, 1.0]) == 1.0  # the first is through before the second
+    assert bucket_spans.hidden_s([1.0, 3.0], [0.0, 0.0], [5.0, 1.0]) == 2.0  # it ends at 6, backward at 3
+    assert bucket_spans.hidden_s([1.0, 3.0], [0.5, 0.5], [5.0, 1.0]) == 2.5  # compress lengthens backward
+    assert bucket_spans.hidden_s([2.0], [0.0], [4.0]) == 0.0
 
 
 def test_a_bucket_starts_while_backward_goes_on():
@@ -115,9 +122,7 @@ def test_a_bucket_starts_while_backward_goes_on():
             seen[threading.current_thread().name] = ctx.done.wait(20)
             return gradient, None
 
-    class Announce:
-        density = 1.0
-
+    class Announce(algorithms.Algorithm):
         def __init__(self, done):
             self.done = done
 
@@ -171,25 +176,9 @@ def test_layers_without_a_gradient_are_sent_as_zeros_and_errors_come_back():
     assert on_ranks(2, body) == [[0.5, 0.5, 0, 0]] * 2
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["algo=gtopk", "bucket_mb=1"], "scope=bucket"),
-        (["algo=gtopk", "bucket_mb=1", "overlap=on"], "scope=bucket"),
-        (["algo=dense", "overlap=on"], "bucket_mb=25"),
-        (["algo=local_sgd", "bucket_mb=1"], "mixes weights"),
-        (["algo=ddp", "bucket_mb=1"], "algo.bucket_mb"),
-        (["algo=dense", "bucket_mb=1", "overlap=on", "on_nonfinite=skip"], "type overlap=off"),
-    ],
-)
-def test_what_cannot_be_says_what_to_type(overrides, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        training.run(config(tmp_path, *overrides, "steps=1"))
-
-
 def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite"):
-        training.run(config(tmp_path, "algo=dense", "steps=20", "lr=1e30", "bucket_mb=0.3", "overlap=on"))
+        loop.run(config(tmp_path, "algo=dense", "steps=20", "lr=1e30", "bucket_mb=0.3", "overlap=on"))
 
 
 @pytest.mark.parametrize("machines", [["a", "a", "b", "b"], ["a", "b", "a", "c", "a"], ["a"] * 3, ["a", "b", "c"]])
@@ -227,20 +216,20 @@ def test_a_ring_among_some_ranks_gives_them_one_sum():
 def test_a_run_on_made_up_machines(tmp_path):
     levels = ("nodes=4", "machines=2", "hierarchical=true", "bucket_mb=0.3", "scope=bucket", "overlap=on")
     run = config(tmp_path, "algo=gtopk_butterfly", *levels, "steps=2", "compare_every=1")
-    assert training.run(run)["state"] == "done"
-    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    assert loop.run(run, before_a_run)["state"] == "done"
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert all(0 < line["bytes_inside"] < line["bytes_sent"] for line in lines)
-    (time,) = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    (time,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
     assert 0 < time["communicate_s"] < 0.1  # what stays inside a machine costs nothing
 
 
 def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_path):
     dense, ddp = (config(tmp_path, f"algo={name}", "steps=3", "accumulate=2") for name in ("dense", "ddp"))
     assert torch.allclose(trained(dense), trained(ddp), atol=1e-5)
-    (*_, line) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "step"]
+    (*_, line) = [line for line in run_folder.read_metrics(ddp.folder) if line["kind"] == "step"]
     assert line["bytes_sent"] == pytest.approx(4 * 269722, rel=1e-5)
     assert line["rounds"] == 2  # the ring of one bucket
-    (time,) = [line for line in record.read_metrics(ddp.folder) if line["kind"] == "iteration_time"]
+    (time,) = [line for line in run_folder.read_metrics(ddp.folder) if line["kind"] == "iteration_time"]
     assert time["communicate_s"] > 0
 
 
@@ -249,11 +238,11 @@ def test_the_hooks_of_ddp_send_less(tmp_path):
     settings = ["algo=ddp", "steps=4", "compare_every=1", "cluster=processes"]
     share = {"fp16": 0.5, "powersgd": 0.05}
     runs = {hook: config(tmp_path, *settings, f"algo.hook={hook}") for hook in share}
-    main = functools.partial(parallel.train_each, list(runs.values()))
-    ranks.launch(runs["fp16"], main, training.load_data)
+    main = functools.partial(thread_ranks.train_each, list(runs.values()))
+    ranks.launch(runs["fp16"], main, loop.load_data)
     for hook, run in runs.items():
-        assert record.state(run.folder) == "done"
-        (*_, line) = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+        assert run_folder.state(run.folder) == "done"
+        (*_, line) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
         tolerance = 0.5 if hook == "powersgd" else 1e-3
         assert line["bytes_sent"] == pytest.approx(4 * 269722 * share[hook], rel=tolerance)
 
@@ -264,15 +253,10 @@ def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
     ddp = pytorch_ddp.Algorithm(1, bucket_mb=bucket_mb)
 
     def body(collective):
-        wrapped = ddp.wrap(standin.StandIn(shapes, [0.0] * len(shapes)), collective)
+        wrapped = ddp.wrap(sleeping_model.StandIn(shapes, [0.0] * len(shapes), lambda moment: None), collective)
         for _ in range(3):  # DDP settles on its buckets after the first
             wrapped().backward()
         return wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
 
     (sizes,) = on_ranks(1, body, "gloo")
     assert [int(size) // 4 for size in sizes.split(",")] == ddp.messages
-
-
-def test_powersgd_of_ddp_is_refused_where_ranks_are_threads(tmp_path):
-    with pytest.raises(ConfigError, match="type cluster=processes"):
-        training.run(config(tmp_path, "algo=ddp", "algo.hook=powersgd", "steps=1"))

@@ -5,12 +5,14 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config, equal
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from repro import models, record, together, training
-from repro.config import ConfigError, RunError
-from repro.replica import Replica
+from repro import models
+from repro.config.schema import RunError
+from repro.runs import run_folder
+from repro.train import aggregator, joint_backward, loop
+from repro.train.replica import Replica
 
 P, BATCH = 3, 2
 
@@ -31,8 +33,8 @@ def test_gradients_losses_and_statistics_are_those_of_each_rank():
         loss.backward()
         expected.append((loss, [layer.grad for layer in own.parameters()], list(own.buffers())))
         replicas.append(Replica(model, 0.9, 0.0))
-    buffers = together.stacked(replicas)
-    losses = together.backward(list(zip(replicas, images, labels, strict=True)), buffers, share=0.5)
+    buffers = joint_backward.stacked(replicas)
+    losses = joint_backward.backward(list(zip(replicas, images, labels, strict=True)), buffers, share=0.5)
     for replica, found, (loss, gradients, buffers) in zip(replicas, losses, expected, strict=True):
         assert torch.allclose(found, loss, rtol=1e-12)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
@@ -57,9 +59,9 @@ def test_eight_ranks_together_start_less_than_half_the_kernels():
     with Launches() as apart:
         for replica, images, labels in handed:
             F.cross_entropy(replica.model(images), labels).backward()
-    buffers = together.stacked(replicas)
+    buffers = joint_backward.stacked(replicas)
     with Launches() as at_once:
-        together.backward(handed, buffers)
+        joint_backward.backward(handed, buffers)
     assert 0 < at_once.count < apart.count / 2
 
 
@@ -69,13 +71,13 @@ def test_a_run_of_ranks_together_learns_the_same_and_resumes(tmp_path):
     one = config(tmp_path / "one", *settings, "steps=4", "together=on")
     cut = [config(tmp_path / "cut", *settings, f"steps={steps}", "together=on") for steps in (2, 4)]
     for run in (apart, one, cut[0]):
-        training.run(run)
+        loop.run(run)
     cut[0].folder.rename(cut[1].folder)
     (cut[1].folder / "status.json").unlink()
-    training.run(cut[1])
+    loop.run(cut[1])
     assert equal(bits(one.folder), bits(cut[1].folder))
     losses = [
-        [line["loss"] for line in record.read_metrics(run.folder) if line["kind"] == "step"] for run in (apart, one)
+        [line["loss"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"] for run in (apart, one)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
     assert apart.run_id != one.run_id
@@ -85,33 +87,13 @@ def test_a_failure_inside_ends_all_ranks_with_its_message(tmp_path, monkeypatch)
     def fail(*_):
         raise MemoryError("no room for three ranks")
 
-    monkeypatch.setattr(together, "backward", fail)
+    monkeypatch.setattr(joint_backward, "backward", fail)
     with pytest.raises(RunError, match="rank 0: MemoryError: no room for three ranks"):
-        training.run(config(tmp_path, *QUICK, "algo=gtopk", "nodes=3", "steps=2", "together=on"))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["algo=decentralized"], "algo=decentralized gives each rank weights of its own"),
-        (["algo=ddp"], "algo=ddp looks at each layer's backward"),
-        (["algo=dense", "bucket_mb=1", "overlap=on"], "overlap=on needs"),
-        (["precision=bfloat16"], "precision=bfloat16"),
-        (["model=alexnet", "data=synthetic", "data.image_size=64"], "model=alexnet has dropout"),
-        (["cluster=processes"], "must be threads on one device"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_cannot_be_computed_together_is_refused(overrides, message, tmp_path):
-    choices = config(tmp_path, *overrides, "together=on")
-    model = models.load(choices.model.name, 10, 64, 0, torch.Generator(), **choices.model.options)
-    with pytest.raises(ConfigError, match=f"together=on: .*{message}.*Type together=off"):
-        together.wanted(choices, model, shared=choices.cluster.name == "local")
-    assert not together.wanted(config(tmp_path, *overrides, "together=off"), model, shared=True)
+        loop.run(config(tmp_path, *QUICK, "algo=gtopk", "nodes=3", "steps=2", "together=on"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_ranks_are_together_unless_told(tmp_path):
     model = models.load("resnet20", 10, 32, 0, torch.Generator()).cuda()
-    assert together.wanted(config(tmp_path), model, shared=True)
-    assert not together.wanted(config(tmp_path, "algo=decentralized"), model, shared=True)
+    assert aggregator.joint(config(tmp_path), model)
+    assert not aggregator.joint(config(tmp_path, "algo=decentralized"), model)

@@ -5,20 +5,23 @@ import os
 import weakref
 
 import pytest
-from tiny import QUICK, config
+from tiny_runs import QUICK, config
 
-from repro import record, training
-from repro.config import RunError, named_network
-from repro.replica import Replica
-from repro.trainer import Worker
+from repro.config.compose import named_network
+from repro.config.schema import RunError
+from repro.runs import progress, run_folder
+from repro.timing.before_run import before_a_run
+from repro.train import loop
+from repro.train.replica import Replica
+from repro.train.step import Worker
 
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet50"])
 def test_the_imagenet_networks_train_on_a_folder_of_jpegs(model, imagenet_folder, tmp_path):
     images = ["data=imagenet", f"data.root={imagenet_folder}", "data.classes=4", "data.image_size=64"]
     run = config(tmp_path, f"model={model}", *images, "algo=gtopk", "nodes=2", "steps=3", "batch_per_node=2")
-    assert training.run(run)["state"] == "done"
-    steps = [line for line in record.read_metrics(run.folder) if line["kind"] == "step"]
+    assert loop.run(run)["state"] == "done"
+    steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert [line["step"] for line in steps] == [1, 2, 3]
     assert all(line["bytes_sent"] == 8 * line["k"] for line in steps)  # rank 0 of two: one broadcast
 
@@ -26,20 +29,45 @@ def test_the_imagenet_networks_train_on_a_folder_of_jpegs(model, imagenet_folder
 def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp_path):
     wild = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=20", "lr=1e30")
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite.*on_nonfinite=skip"):
-        training.run(wild)
+        loop.run(wild)
     status = json.loads((wild.folder / "status.json").read_text())
     assert status["state"] == "failed" and "is not finite" in status["error"]
     skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
-    assert training.run(skipping)["state"] == "done"
-    assert any(line.get("skipped") for line in record.read_metrics(skipping.folder))
+    assert loop.run(skipping)["state"] == "done"
+    assert any(line.get("skipped") for line in run_folder.read_metrics(skipping.folder))
+
+
+def test_each_phase_has_its_label_and_its_own_bar(tmp_path, monkeypatch):
+    """The bar stood at 0/? while a rank was timed, and at 100 % while it evaluated."""
+    seen = []
+
+    class Seen(progress.Lines):
+        def phase(self, name, total=None, unit="", done=0):
+            seen.append((name, total, unit, done))
+
+        def advance(self):
+            seen.append("one")
+
+        def log(self, line):
+            if line["kind"] == "eval" or line.get("step") == 2:
+                seen.append(line["kind"])
+
+    monkeypatch.setattr(progress, "show", Seen)
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=2", "data.test_images=600")
+    loop.run(run, before_a_run)
+    assert [mark[0] if isinstance(mark, tuple) else mark for mark in seen] == [
+        "starting", "timing one rank", "starting", "training", "step", "evaluating", "one", "one", "eval", "saving",
+        "training", "finishing",
+    ]  # fmt: skip
+    assert seen[3] == ("training", 2, "steps", 0) and ("evaluating", 2, "batches", 0) in seen
 
 
 def test_an_iteration_is_modelled_on_further_networks_too(tmp_path):
     choices = ("algo=dense", "nodes=2", "steps=1", *QUICK)
     run = config(tmp_path, *choices, "also_on=[ethernet10g,infiniband100g]")
     assert run.run_id == config(tmp_path, *choices).run_id
-    found = training.run(run)
-    lines = [line for line in record.read_metrics(run.folder) if line["kind"] == "iteration_time"]
+    found = loop.run(run, before_a_run)
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
     assert [line["network"] for line in lines] == ["ethernet1g", "ethernet10g", "infiniband100g"]
     for line in lines:
         wire = named_network(line["network"])
@@ -54,11 +82,11 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     compute, made = Worker._backward, Replica.__init__
 
     def backward(worker, batches):
-        computing.add(worker.rank.rank)
+        computing.add(worker.rank.number)
         most.append(len(computing))
         micro_batches.append(len(batches))
         loss = compute(worker, batches)
-        computing.remove(worker.rank.rank)
+        computing.remove(worker.rank.number)
         return loss
 
     def init(replica, *arguments):
@@ -69,7 +97,7 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     monkeypatch.setattr(Worker, "_backward", backward)
     monkeypatch.setattr(Replica, "__init__", init)
     size = 2 * cores + 1
-    training.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3", "accumulate=2"))
+    loop.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3", "accumulate=2"), before_a_run)
     assert max(most) <= cores
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from repro.replica import Replica
+from repro.train.replica import Replica
 
 
 def test_steps_are_those_of_torch_sgd_and_gradients_land_in_the_flat_vector():

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repro import schedule
-from repro.config import Config, compose
+from repro.config.compose import compose
+from repro.config.schema import Config
+from repro.density import entries
+from repro.train import schedule
 
 (PAPER,) = compose(["nodes=32"])
 
@@ -29,9 +31,23 @@ def test_a_scaled_schedule_is_the_same_curve() -> None:
         assert schedule.density(5 * part, short) == schedule.density(141 * part, PAPER)
 
 
-def test_an_unscaled_short_run_is_the_beginning_of_the_long_one() -> None:
-    short = dataclasses.replace(PAPER, epochs=5)
-    assert schedule.learning_rate(4.5, short) == schedule.learning_rate(4.5, PAPER)
+def test_fewer_epochs_are_the_first_of_the_schedule() -> None:
+    (short,) = compose(["experiment=convergence", "model=resnet20", "algo=gtopk", "seed=0", "epochs=15"])
+    whole = dataclasses.replace(short, epochs=141)
+    assert short.epochs < whole.lr_drops[0] and not short.scale_schedule
+    for step in range(15 * 390):
+        epoch = step / 390
+        assert schedule.learning_rate(epoch, short) == schedule.learning_rate(epoch, whole)
+        assert schedule.density(epoch, short) == schedule.density(epoch, whole)
+    assert schedule.learning_rate(14.9, short) == 0.1, "its warm-up lasts 10 epochs, and no drop comes"
+    assert [schedule.density(epoch, short) for epoch in (0.99, 1)] == [0.004, 0.001]
+
+
+@given(st.floats(0, 141))
+def test_a_whole_schedule_is_the_same_to_the_bit_scaled_or_not(epoch: float) -> None:
+    scaled = dataclasses.replace(PAPER, scale_schedule=True)
+    assert schedule.learning_rate(epoch, scaled) == schedule.learning_rate(epoch, PAPER)
+    assert schedule.density(epoch, scaled) == schedule.density(epoch, PAPER)
 
 
 @given(st.floats(0, 141), st.integers(1, 64))
@@ -45,5 +61,5 @@ def test_within_bounds_and_never_rising_after_the_warm_up(epoch: float, nodes: i
 
 @given(st.floats(1e-9, 1), st.integers(1, 10**9))
 def test_k_is_at_least_one_and_at_most_all(density: float, parameters: int) -> None:
-    assert 1 <= schedule.entries(density, parameters) <= parameters
-    assert schedule.entries(0.001, 269_722) == 269
+    assert 1 <= entries(density, parameters) <= parameters
+    assert entries(0.001, 269_722) == 269

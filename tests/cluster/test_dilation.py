@@ -1,0 +1,136 @@
+"""Time dilated in the lab: real namespaces, real links, and what is reported of them."""
+
+import dataclasses
+import functools
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from test_lab import nothing, possible  # noqa: F401  (a fixture)
+
+from repro.cluster import dilation, lab, ranks
+from repro.comm.collective import Collective
+from repro.comm.common_start import from_common_start
+from repro.comm.transport import MemoryTransport, Wires
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
+from repro.runs import run_folder
+from repro.timing import bench_links, dry_run, wire_replay
+from repro.timing.before_run import before_a_run
+from repro.train import loop
+
+ALPHA = 0.436e-3  # of ethernet1g
+
+
+def config(nodes: int, dilation: int, *more: str) -> Config:
+    return compose(["cluster=lab", f"nodes={nodes}", f"cluster.dilation={dilation}", "threads=1", *more])[0]
+
+
+def times(configs: list[Config], parameters: int, here: Config, rank: ranks.Rank, data: None) -> list[float]:
+    """Seconds of each algorithm's messages, as the network would have them, and of one small message."""
+    found = []
+    for one in configs:
+        rounds = dry_run.all_rounds(one.algo, rank.size, parameters, parameters // 1000)[rank.number]
+        play = wire_replay.play(rounds, rank.collective.transport)
+        found.append(min(from_common_start(play, rank.control, 4)) / rank.dilation)
+    return found
+
+
+@pytest.mark.lab
+def test_all_links_of_four_nodes_take_what_the_network_would_take():
+    names = ("dense", "topk", "gtopk", "gtopk_butterfly")
+    configs = [config(4, 8, f"algo={name}") for name in names]
+    seconds = dict(
+        zip(names, ranks.launch(configs[0], functools.partial(times, configs, 400_000), nothing), strict=True)
+    )
+    pairs, line = 400 * 8 * 8e-9, 400_000 * 4 * 8e-9
+    least = {
+        "dense": 6 * ALPHA + 1.5 * line, "topk": 2 * ALPHA + 3 * pairs,
+        "gtopk": 4 * (ALPHA + pairs), "gtopk_butterfly": 2 * (ALPHA + pairs),
+    }  # fmt: skip
+    # A busy machine may be late; too early would be no lab. The machine's own latency is subtracted, as it was then.
+    assert all(0.95 * least[name] < seconds[name] < 1.6 * least[name] for name in names), (seconds, least)
+
+
+def own_trip(here: Config, rank: ranks.Rank, data: None) -> list:
+    bench_links.PAIRS_S, bench_links.SIZES = 0.3, [64, 1 << 16]
+    return bench_links.ping_pong(here, rank, data)
+
+
+@pytest.mark.lab
+def test_alpha_is_measured_back_and_a_full_bucket_lets_nothing_through_at_once():
+    small, large = ranks.launch(config(2, 8), own_trip, nothing)
+    assert small["seconds"] == pytest.approx(ALPHA, rel=0.15)  # 5 % on a machine that has nothing else to do
+    assert large["seconds"] > 0.98 * (ALPHA + 65_536 * 8e-9)
+
+
+@pytest.mark.lab
+def test_an_iteration_of_stated_compute_is_recorded_as_dilated(tmp_path: Path):
+    one = config(
+        2, 8, "node=paper", "model=resnet20", "batch_per_node=128", "data=synthetic", "algo=gtopk",
+        "wandb.mode=disabled", f"results={tmp_path}",
+    )  # fmt: skip
+    summary = loop.run(one, before_a_run)
+    assert summary["state"] == "done" and summary["source"] == "measured, dilated 8 x"
+    modelled, measured = [line for line in run_folder.read_metrics(one.folder) if line["kind"] == "iteration_time"]
+    assert modelled["source"] == "modelled" and "dilation" not in modelled
+    assert (measured["dilation"], measured["repeats"], measured["node"]) == (8, 9, "paper")
+    assert measured["compute_s"] == pytest.approx(128 / 920.632)  # published; nobody waited 8 times as long for nothing
+    assert measured["communicate_s"] == pytest.approx(modelled["communicate_s"], rel=0.5)
+    assert run_folder.state(one.folder) == "done"
+
+
+def test_a_dilation_of_one_leaves_run_ids_as_they_were():
+    plain, said = (
+        compose(["cluster=lab"])[0],
+        compose(["cluster=lab", "cluster.dilation=1", "cluster.alpha=machine"])[0],
+    )
+    assert plain.run_id == said.run_id == "resnet20-cifar10-gtopk-d0.001-n4-s0-e753eb61"
+    assert config(4, 8).run_id != plain.run_id
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cluster=lab", "cluster.dilation=3"], "cluster.dilation=3: choose one of 1,"),
+        (["cluster.dilation=8"], "there is no key cluster.dilation"),
+        (["node=paper"], "node=paper: only the lab measures with stated compute; type cluster=lab"),
+        (["cluster=lab", "node=published"], "node=published: choose one of paper, paper_compute, measured"),
+    ],
+)
+def test_what_is_not_offered_is_said(words: list[str], message: str):
+    with pytest.raises(ConfigError, match=message):
+        compose(words)
+
+
+def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
+    one, tried = compose(["cluster=lab", "cluster.dilation=auto", f"results={tmp_path}"])[0], []
+
+    def launch(trial: Config, main: object) -> dict[int, float]:
+        tried.append(trial.cluster.dilation)
+        return dict.fromkeys(dilation.MOST, 1 + 1 / trial.cluster.dilation)
+
+    assert dilation.resolve(one, launch) == 32
+    assert dilation.resolve(one, launch) == 32
+    assert tried == [8, 16, 32]
+    assert [*json.loads((tmp_path / dilation.FILE).read_text()).values()][0]["tried"]["8"]["2048"] == 1.125
+    assert dilation.resolve(config(4, 8), launch) == 8
+
+
+def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
+    rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
+    sleeper = threading.Thread(target=rank.sleep_until, args=(time.monotonic() + 0.3,))
+    assert rank.position()[0] is None
+    sleeper.start()
+    time.sleep(0.1)
+    assert rank.position()[0] == "its work, asleep"
+    sleeper.join()
+    assert rank.position()[0] is None
+
+
+def test_links_that_would_be_too_slow_are_refused():
+    slow = dataclasses.replace(config(2, 32).network, bits_per_s=1e6)
+    with pytest.raises(ConfigError, match="at least"), lab.lab(slow.bits_per_s, dilation=32):
+        pass

@@ -1,0 +1,86 @@
+"""Ctrl-C, SIGTERM and SIGKILL, on real processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["data=synthetic", "data.train_images=128", "data.test_images=16", "data.image_size=8", "batch_per_node=4",
+         "wandb.mode=disabled"]  # fmt: skip
+RUN = [sys.executable, "-m", "repro", "run", *SMALL]
+HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
+SIDES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+def state(folder: Path) -> dict:
+    (file,) = folder.rglob("status.json")
+    return json.loads(file.read_text())
+
+
+def running(folder: Path, *settings: str) -> subprocess.Popen:
+    """A run of two nodes that goes on until it is told to stop, in its third step or later."""
+    run = [*RUN, "nodes=2", "steps=100000", "evaluate_every=10000", f"results={folder}", *settings]
+    process = subprocess.Popen(run, cwd=folder, env=HERE, start_new_session=True, **SIDES)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        if any('"step": 3,' in path.read_text() for path in folder.rglob("metrics.jsonl")):
+            return process
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError(process.communicate()[1])
+
+
+def over(process: subprocess.Popen) -> str:
+    """What it said, once it and its ranks are gone."""
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert "Traceback" not in said and "frame #" not in said, said
+    assert len(said.splitlines()) < 10, said
+    return said
+
+
+@pytest.mark.parametrize("cluster", ["local", "processes"])
+def test_ctrl_c_answers_at_once_and_twice_stops_now(cluster: str, tmp_path: Path) -> None:
+    process = running(tmp_path, f"cluster={cluster}")
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
+    time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    said = over(process)
+    assert "; Ctrl-C again to stop now" in said and "same command goes on" in said
+    assert process.returncode == 130
+    if cluster == "local":
+        assert re.search(r"stopping after step \d+0;", said)
+
+
+def ranks_of(launcher: int) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "stat").read_text().rpartition(")")[2].split()
+            if os.getsid(int(process.name)) == launcher and int(words[1]) != launcher and int(process.name) != launcher:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def test_sigterm_to_one_rank_and_a_killed_rank_are_told_as_what_they_were(tmp_path: Path) -> None:
+    process = running(tmp_path, "cluster=processes")
+    os.kill(ranks_of(process.pid)[-1], signal.SIGTERM)
+    assert re.search("rank [01] was told to stop by SIGTERM", over(process))
+    assert process.returncode == 130 and state(tmp_path)["state"] == "preempted"
+    (tmp_path / "next").mkdir()
+    process = running(tmp_path / "next", "cluster=processes")
+    os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
+    assert "was killed (signal 9), as the kernel does when memory runs out" in over(process)
+    assert process.returncode == 1

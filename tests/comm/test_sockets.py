@@ -1,0 +1,143 @@
+"""Our own TCP connections carry what gloo's do, and hold messages as long as their pace says."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thread_ranks
+import torch
+import torch.distributed as dist
+
+from repro import algorithms
+from repro.comm import sockets
+from repro.comm.collective import Collective, CollectiveError
+from repro.comm.sockets import Pace, SocketTransport
+from repro.config.compose import compose
+
+PACE = Pace(0.04, 8e6)  # 40 ms, and a microsecond a byte
+
+
+def connected(size: int, body: Callable[[Collective], Any], pace: Pace | None = None) -> list[Any]:
+    """`body(collective)` on ranks that are threads with connections of their own on this machine."""
+    store, results, errors = dist.HashStore(), [None] * size, list[BaseException]()
+
+    def run(rank: int) -> None:
+        try:
+            wire = sockets.join(store, rank, size, "127.0.0.1", 20.0, pace)
+            try:
+                results[rank] = body(Collective(wire))
+                Collective(wire.unheld()).barrier()
+            finally:
+                wire.close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def vector(rank: int, entries: int) -> torch.Tensor:
+    return torch.randn(entries, generator=torch.Generator().manual_seed(rank))
+
+
+@pytest.mark.parametrize("entries", [1, 2, 7, 1_000_003])
+def test_the_ring_sums_what_gloo_sums(entries: int) -> None:
+    def summed(collective: Collective) -> torch.Tensor:
+        return collective.all_reduce(vector(collective.rank, entries))
+
+    ours, gloos = connected(3, summed), thread_ranks.on_ranks(3, summed, "gloo")
+    assert all(torch.equal(one, ours[0]) for one in ours)
+    torch.testing.assert_close(ours[0], gloos[0])
+
+
+@pytest.mark.parametrize("algo", ["topk", "gtopk", "gtopk_butterfly", "oktopk", "powersgd"])
+def test_a_step_gives_what_it_gives_over_memory(algo: str) -> None:
+    (config,) = compose([f"algo={algo}"])
+
+    def step(collective: Collective) -> torch.Tensor:
+        algorithm = algorithms.load(config.algo, 4000)
+        algorithm.density = 0.01
+        return algorithm.step(vector(collective.rank, 4000), collective)
+
+    torch.testing.assert_close(connected(5, step)[0], thread_ranks.on_ranks(5, step)[0])
+
+
+def test_views_and_other_types_arrive() -> None:
+    def swap(collective: Collective) -> list[torch.Tensor]:
+        peer, table = 1 - collective.rank, torch.arange(12.0).view(3, 4) + 100 * collective.rank
+        whole = collective.exchange(table.t(), peer)  # not contiguous
+        return [whole, *(collective.exchange(table[:, :2].to(kind), peer) for kind in (torch.bfloat16, torch.int64))]
+
+    whole, half, numbers = connected(2, swap)[0]
+    there = torch.arange(12.0).view(3, 4) + 100
+    assert torch.equal(whole, there.t())
+    assert torch.equal(half, there[:, :2].bfloat16())
+    assert torch.equal(numbers, there[:, :2].long())
+
+
+def ping(collective: Collective, size: int, busy_s: float = 0.0) -> float:
+    """Rank 0 sends once; rank 1 returns how long after the send began its call to receive returned."""
+    item = torch.zeros(size, dtype=torch.uint8)
+    collective.transport.unheld().all_reduce(torch.zeros(1))
+    began = time.monotonic()
+    if collective.rank == 0:
+        collective.send(item, 1)
+        return 0.0
+    time.sleep(busy_s)
+    collective.recv(item, 0)
+    return time.monotonic() - began
+
+
+def test_a_message_takes_its_latency_and_then_its_bytes() -> None:
+    small, large = (connected(2, lambda c, size=size: ping(c, size), PACE)[1] for size in (16, 50_000))
+    assert 0.035 < small < 0.08  # what the machine itself takes is a part of it
+    assert 0.088 < large < 0.14  # 50 ms on the line, though this machine's loopback has them at once
+
+
+def test_a_receiver_who_comes_late_waits_only_for_the_rest() -> None:
+    assert 0.2 < connected(2, lambda c: ping(c, 16, 0.2), PACE)[1] < 0.235  # the message's 40 ms are over
+
+
+def test_a_link_carries_one_message_after_the_other() -> None:
+    def three(collective: Collective) -> float:
+        item = torch.zeros(20_000, dtype=torch.uint8)
+        began = time.monotonic()
+        for _ in range(3):
+            if collective.rank == 0:
+                collective.send(item, 1)
+            else:
+                collective.recv(item, 0)
+        return time.monotonic() - began
+
+    assert connected(2, three, PACE)[1] > 0.095  # three times 20 ms, and the latency once
+
+
+def test_a_message_of_another_size_is_an_error() -> None:
+    def unlike(collective: Collective) -> None:
+        if collective.rank == 0:
+            collective.send(torch.zeros(3), 1)
+        else:
+            collective.recv(torch.zeros(2), 0)
+
+    with pytest.raises((CollectiveError, RuntimeError), match="expected 8 bytes, and rank 0 sent 12|closed|gone"):
+        connected(2, unlike)
+
+
+def test_a_rank_that_is_gone_ends_the_wait_for_it() -> None:
+    def leave(collective: Collective) -> None:
+        if collective.rank == 0:
+            assert isinstance(collective.transport, SocketTransport)
+            collective.transport.close()
+        else:
+            collective.recv(torch.zeros(2), 0)
+
+    with pytest.raises(RuntimeError, match="gone|closed"):
+        connected(2, leave)

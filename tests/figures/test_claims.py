@@ -1,0 +1,90 @@
+"""A claim is judged under its own conditions: whole schedules, the paper's nodes, the paper's hardware."""
+
+from typing import Any
+
+import made_up_results
+import pytest
+
+from repro.figures import claims
+from repro.report.summaries import Results
+from repro.tables import Row
+
+DENSE = "ResNet-20: gTop-k converges like dense"
+
+
+def judged(behind: float, n_seeds: int = 2, **settings: Any) -> Row:
+    """The claim's row where gTop-k ends `behind` points below dense on each seed, over the whole schedule."""
+    groups = [made_up_results.group("resnet20", algo, n_seeds=n_seeds) for algo in ("dense", "gtopk")]
+    for made in groups:
+        made["settings"] |= {"epochs": 141} | settings
+    for row in groups[1]["curve"]:
+        row["test_accuracy"] += 0.02 - behind / 100  # which it has less than dense as it is made
+    groups[1]["seed_accuracies"] = [[x + 0.02 - behind / 100 for x in own] for own in groups[1]["seed_accuracies"]]
+    data = made_up_results.nothing()
+    results = Results(data.paper, {"convergence": {"groups": groups}}, made_up_results.REFERENCE)
+    return next(row for row in claims.table(results) if row["claim"] == DENSE)
+
+
+@pytest.mark.parametrize(
+    ("behind", "word"), [(0.2, "reproduced"), (-3.0, "reproduced"), (1.2, "not reproduced"), (20.0, "not reproduced")]
+)
+def test_a_whole_schedule_on_the_papers_nodes_is_decided_by_its_seeds(behind: float, word: str) -> None:
+    row = judged(behind)
+    assert (row["verdict"], row["n"], row["seeds"]) == (word, 2, "0 1"), row["why"]
+    assert row["why"].endswith("both on the same re-encoded images")
+
+
+def test_one_seed_is_decided_only_far_from_the_margin() -> None:
+    """Repeats of the made-up reference lie 0.2 and 0.4 points apart: five deviations are 1.58 points."""
+    assert [judged(behind, 1)["verdict"] for behind in (-0.7, -0.5, 1.0, 2.5, 2.7)] == [
+        "reproduced", "undecided", "undecided", "undecided", "not reproduced"
+    ]  # fmt: skip
+    assert "seeds would decide" in judged(0.0, 1)["why"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"epochs": 5, "scale_schedule": False}, "first 5 of 141 epochs"),
+        ({"epochs": 5, "scale_schedule": True}, "compressed to 5"),
+        ({"nodes": 8}, "P = 8, not 4"),
+        ({"batch_per_node": 64}, "batch 64 per node, not 32"),
+        ({"data": {"name": "digits", "image_size": 32}}, "digits, not CIFAR-10"),
+    ],
+)
+def test_other_conditions_are_not_met_however_far_apart(settings: dict[str, Any], why: str) -> None:
+    for behind in (-20.0, 0.0, 20.0):
+        row = judged(behind, **settings)
+        assert row["verdict"] == "conditions not met" and why in row["why"]
+
+
+def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None:
+    def short(epochs: int) -> str:
+        groups = [made_up_results.group("resnet20", algo) for algo in ("dense", "gtopk")]
+        for made in groups:
+            made["settings"] |= {"epochs": epochs, "scale_schedule": False}
+            made["curve"] = made["curve"][:epochs]
+        results = Results(
+            made_up_results.nothing().paper, {"convergence": {"groups": groups}}, made_up_results.REFERENCE
+        )
+        return next(row["why"] for row in claims.table(results) if row["claim"] == DENSE)
+
+    dense = ", ".join(f"dense {percent:.2f} % (P = 4)" for percent in (60.0, 60.2, 60.1))
+    at_2 = f"reference curves at epoch 2: {dense}, Top-k 59.00 %"
+    assert at_2 in short(2)
+    assert "reference" not in short(5), "the made-up curves have two epochs"
+
+
+def test_a_measured_node_that_is_not_the_papers_meets_no_condition() -> None:
+    def measured(gpu: str) -> str:
+        groups = [
+            made_up_results.measured(made_up_results.group("resnet20", algo, nodes=32, steps=1), overlap="off")
+            for algo in ("dense", "topk", "gtopk")
+        ]
+        groups = [made | {"machine": made_up_results.MACHINE | {"gpus": [gpu]}} for made in groups]
+        results = Results(made_up_results.nothing().paper, {"throughput": {"groups": groups}})
+        rows = [row for row in claims.table(results) if row["claim"] == "gTop-k over dense on 32 nodes"]
+        return next(row["verdict"] for row in rows if row["source"] == "measured")
+
+    assert measured("NVIDIA H200") == "conditions not met"
+    assert measured("NVIDIA P102-100") == "undecided", "its time was not repeated"

@@ -1,0 +1,54 @@
+"""Points below dense, and how often an entry can move, of ours and of the reference curves."""
+
+import made_up_results
+import pytest
+
+from repro.figures import gap_over_moves
+from repro.report.summaries import Results
+from repro.tables import Row
+
+
+def rows(*groups: dict) -> list[Row]:
+    results = Results({}, {"one": {"groups": groups}, "two": {"groups": groups}}, made_up_results.REFERENCE)
+    return gap_over_moves.table(results)
+
+
+def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
+    dense, topk, gtopk = (made_up_results.group("resnet20", algo, n_seeds=2) for algo in ("dense", "topk", "gtopk"))
+    found = [row for row in rows(dense, topk, gtopk) if row["source"] == "trained"]
+    assert [(row["algo"], row["seeds"]) for row in found] == [
+        ("topk", "0"),
+        ("topk", "1"),
+        ("gtopk", "0"),
+        ("gtopk", "1"),
+    ]
+    assert [row["below_dense"] for row in found] == pytest.approx([1, 1, 2, 2], abs=1e-3)
+    assert [row["moves"] for row in found] == pytest.approx([4 * 0.5, 4 * 0.5, 0.5, 0.5])
+    assert {row["momentum"] for row in found} == {"momentum after aggregation"}
+
+
+def test_old_summaries_of_several_seeds_are_one_mark() -> None:
+    dense, gtopk = (made_up_results.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
+    del gtopk["seed_accuracies"]
+    (row,) = [row for row in rows(dense, gtopk) if row["source"] == "trained"]
+    assert (row["n"], row["seeds"], row["below_dense"]) == (2, "0 1", pytest.approx(2))
+
+
+def test_without_a_dense_run_like_it_there_is_no_gap() -> None:
+    dense, gtopk = (made_up_results.group("resnet20", algo, nodes=p) for algo, p in (("dense", 4), ("gtopk", 8)))
+    assert [row for row in rows(dense, gtopk) if row["source"] == "trained"] == []
+
+
+def test_momentum_is_told_from_the_settings() -> None:
+    correction = {"momentum": 0.0, "algo": {"name": "dgc", "options": {"momentum": 0.9}}}
+    none = {"momentum": 0.0, "algo": {"name": "gtopk", "options": {"route": "tree"}}}
+    assert [gap_over_moves._momentum(settings) for settings in (correction, none)] == [
+        "momentum correction", "no momentum"
+    ]  # fmt: skip
+
+
+def test_the_reference_is_below_the_mean_of_its_dense_runs() -> None:
+    found = [row for row in rows() if row["source"] == "reference"]
+    assert [row["below_dense"] for row in found] == pytest.approx([60.1 - 59.0, 60.1 - 59.4])
+    assert {row["steps"] for row in found} == {2 * 50_000 // (4 * 32)}
+    assert {row["moves"] for row in found} == {0.001 * 781 * 4}

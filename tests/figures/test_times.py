@@ -1,0 +1,80 @@
+"""Seconds in figures: what an iteration hides is not counted twice, and a model that is added shows up by itself."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import made_up_results
+import pytest
+
+from repro import figures
+from repro.config import groups
+from repro.figures import _draw, _times, lab_iterations, time_breakdown
+from repro.report.summaries import Results
+
+HIDDEN_S = 0.015
+
+
+@pytest.fixture
+def hiding() -> Results:
+    """gTop-k takes 0.1 + 0.01 + 0.02 s, of which it hides HIDDEN_S; dense hides nothing."""
+    groups: list[dict[str, Any]] = [
+        made_up_results.measured(made_up_results.group("resnet20", "gtopk", nodes=32), "on", HIDDEN_S),
+        made_up_results.group("resnet20", "dense", nodes=32),
+    ]
+    return Results(made_up_results.nothing().paper, {name: {"groups": groups} for name in ("throughput", "lab")})
+
+
+def test_rates_and_efficiency_are_of_the_iteration_as_it_took(hiding: Results) -> None:
+    ours = {row["algo"]: row for row in _times.of_experiment(hiding, "throughput")}
+    assert ours["gtopk"]["samples_per_s"] == pytest.approx(32 / (0.13 - HIDDEN_S))
+    assert ours["gtopk"]["efficiency"] == pytest.approx(0.1 / (0.13 - HIDDEN_S))
+    assert ours["dense"]["samples_per_s"] == pytest.approx(32 / 0.51)
+
+
+def test_the_labs_iterations_are_as_long_as_they_took(hiding: Results) -> None:
+    found = {row["algorithm"]: row for row in lab_iterations.table(hiding)}
+    assert found["gTop-k"]["iteration (ms)"] == pytest.approx(1e3 * (0.13 - HIDDEN_S))
+    assert found["gTop-k"]["communicate (ms)"] == pytest.approx(20)
+
+
+def test_an_iteration_of_the_lab_is_compared_with_dense_on_its_own_network() -> None:
+    """On the faster network communication takes a tenth: of dense 0.04 of 0.15 s, of gTop-k 0.002 of 0.112 s."""
+    runs = [made_up_results.on_both_networks(made_up_results.group("resnet20", a)) for a in ("dense", "gtopk")]
+    rows = lab_iterations.table(Results(made_up_results.nothing().paper, {"lab": {"groups": runs}}))
+    gains = {row["network"]: row["over dense"] for row in rows if row["algorithm"] == "gTop-k"}
+    assert gains == {
+        "1 Gbps Ethernet": pytest.approx(0.51 / 0.13),
+        "10 Gbps Ethernet": pytest.approx(0.15 / 0.112),
+    }
+
+
+def test_the_parts_of_the_breakdown_are_what_an_iteration_waits_for(hiding: Results) -> None:
+    row = next(row for row in time_breakdown.table(hiding) if row["source"] == "measured")
+    assert row["communicate_s"] == pytest.approx(0.02 - HIDDEN_S)
+    panels = time_breakdown.draw([row]).axes
+    assert [text.get_text() for text in panels[0].texts] == [f"{0.13 - HIDDEN_S:.3g} s"]
+
+
+def test_a_new_model_is_in_the_figures_without_another_edit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(groups.conf_folder(), tmp_path / "conf")
+    (tmp_path / "conf" / "model" / "mynet.yaml").write_text("# @package _global_\nmodel:\n  name: mynet\n")
+    monkeypatch.setattr(groups, "conf_folder", lambda: tmp_path / "conf")
+    assert _draw.models() == [*_draw.PAPER, "mynet"]
+    data = made_up_results.everything()
+    for name in ("convergence", "throughput"):
+        own = [group for group in data.summaries[name]["groups"] if group["settings"]["model"]["name"] == "resnet20"]
+        data.summaries[name]["groups"] += [
+            group | {"settings": group["settings"] | {"model": {"name": "mynet", "options": {}}}} for group in own
+        ]
+    items = {item.name: item for item in figures.load()}
+    claims = {row["claim"] for row in items["claims"].table(data)}
+    assert "mynet: gTop-k converges like dense" not in claims  # the paper claims nothing of it
+    assert "mynet" in {row["model"] for row in items["speedups"].table(data)}
+    for name in ("accuracies", "settings"):
+        assert "mynet" in {row["model"] for row in items[name].table(data)}
+    for name in ("convergence", "throughput", "time_breakdown"):
+        item = items[name]
+        assert item.draw is not None
+        titles = [axes.get_title() or axes.get_title("left") for axes in item.draw(item.table(data)).axes]
+        assert any(title.startswith("mynet") for title in titles)

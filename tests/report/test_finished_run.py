@@ -1,0 +1,260 @@
+"""Run folders that were damaged in each way we could think of: each is left out by name, and the others count."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_runs import QUICK, bits, config, equal
+
+from repro import cli
+from repro.commands.run import before_a_run
+from repro.config.schema import Config
+from repro.report import summaries
+from repro.runs import lock, run_folder, same_data, status
+from repro.train import loop
+
+RUN = [*QUICK, "algo=gtopk", "nodes=2", "steps=2", "checkpoint_every=1", "probe_steps=[2]"]
+ALL = ("config.yaml", "provenance.json", "metrics.jsonl", "status.json", "recorded.json")
+WRONG = ('"text"', "[1]", '{"a": 1}', "true", "-1", "1e999", "null", "0.5")  # for a key of JSON
+NUMBERS, COUNTS, TEXTS, LISTS, OBJECTS = ({"-1", "0.5"}, set(), {'"text"'}, {"[1]"}, {'{"a": 1}'})
+NULL = {"null"}
+KEYS: dict[tuple[str, str], dict[str, set[str]]] = {  # file, kind of line -> key -> what of WRONG is right for it
+    ("status.json", ""): {"state": set(), "step": COUNTS, "steps": COUNTS},
+    ("provenance.json", ""): {
+        "data": TEXTS, "fingerprint": TEXTS, "versions": set(), "cpu": TEXTS, "cpus": NULL, "processor": OBJECTS,
+        "rates": OBJECTS, "gpus": set(), "device": TEXTS, "platform": TEXTS, "git": OBJECTS | NULL,
+    },
+    ("metrics.jsonl", "step"): {
+        "step": COUNTS, "k": NUMBERS | NULL, "bytes_sent": NUMBERS | NULL, "messages": NUMBERS | NULL,
+        "rounds": NUMBERS | NULL,
+    },
+    ("metrics.jsonl", "eval"): {
+        "step": COUNTS, "epoch": NUMBERS, "test_accuracy": NUMBERS, "train_loss": NUMBERS | NULL,
+        "test_loss": NUMBERS | NULL,
+    },
+    ("metrics.jsonl", "iteration_time"): {
+        "source": TEXTS, "network": TEXTS, "nodes": COUNTS, "compute_s": NUMBERS, "compress_s": NUMBERS,
+        "communicate_s": NUMBERS, "hidden_s": NUMBERS | NULL,
+    },
+    ("recorded.json", ""): {
+        "step": COUNTS, "nodes": COUNTS, "parameters": COUNTS, "k": COUNTS, "kept": COUNTS, "held_mass": NUMBERS,
+        "selected_mass": NUMBERS, "lost_mass": NUMBERS, "schedule": set(),
+    },
+}  # fmt: skip
+OPTIONAL = {
+    *KEYS["provenance.json", ""], "k", "bytes_sent", "messages", "rounds", "train_loss", "test_loss", "hidden_s",
+}  # fmt: skip
+CONFIG: dict[str, Any] = {  # a value that cannot be, by key of config.yaml
+    "model": "resnet20", "data": None, "algo": [], "network": {"name": "a"}, "nodes": "two", "seed": -1, "epochs": 0.5,
+    "batch_per_node": [], "lr": float("nan"), "lr_drops": "81", "momentum": float("inf"), "density": 5,
+    "wandb": {"a": 1}, "precision": "float8", "steps": "all", "a_key_of_another_version": 1,
+}  # fmt: skip
+
+Damage = Callable[[Path], object]
+
+
+def put(name: str, content: bytes) -> Damage:
+    return lambda place: (place / name).write_bytes(content)
+
+
+def halve(name: str) -> Damage:
+    def cut(place: Path) -> None:
+        content = (place / name).read_bytes()
+        (place / name).write_bytes(content[: len(content) // 2])
+
+    return cut
+
+
+def in_place(name: str, make: Callable[[Path], object]) -> Damage:
+    return lambda place: ((place / name).unlink(), make(place / name))
+
+
+def in_json(name: str, kind: str, key: str, value: str | None) -> Damage:
+    """Puts a value, as JSON, to the key of the first object of its kind; None removes the key."""
+
+    def change(place: Path) -> None:
+        text = (place / name).read_text()
+        objects = [json.loads(line) for line in text.splitlines()] if name.endswith("l") else json.loads(text)
+        each = objects if isinstance(objects, list) else [objects]
+        chosen = next(one for one in each if not kind or one["kind"] == kind)
+        chosen.pop(key)
+        if value is not None:
+            chosen[key] = "VALUE"
+        text = "".join(json.dumps(one) + "\n" for one in each) if name.endswith("l") else json.dumps(objects)
+        (place / name).write_text(text.replace('"VALUE"', value or ""))
+        if name == "metrics.jsonl":  # as written by a version that did not keep its digest
+            _forget_digest(place)
+
+    return change
+
+
+def in_config(change: Callable[[dict[str, Any]], object]) -> Damage:
+    def rewrite(place: Path) -> None:
+        said = yaml.safe_load((place / "config.yaml").read_text())
+        change(said)
+        (place / "config.yaml").write_text(yaml.safe_dump(said))
+
+    return rewrite
+
+
+def _forget_digest(place: Path) -> None:
+    said = json.loads((place / "status.json").read_text())
+    said.pop("metrics", None)
+    (place / "status.json").write_text(json.dumps(said))
+
+
+def metrics_line(edit: Callable[[list[bytes]], list[bytes]]) -> Damage:
+    def change(place: Path) -> None:
+        file = place / "metrics.jsonl"
+        file.write_bytes(b"".join(edit(file.read_bytes().splitlines(keepends=True))))
+        _forget_digest(place)
+
+    return change
+
+
+def damages() -> Iterator[tuple[str, Damage]]:
+    for name in ALL:
+        for what, content in (
+            ("empty", b""), ("{", b"{"), ("a list", b"[1]"), ("null", b"null"), ("a number", b"3"), ("a text", b'"a"'),
+            ("binary", b"\xff\xfe\x00\x01" * 9), ("nested without end", b"[" * 100_000),
+        ):  # fmt: skip
+            yield f"{name} {what}", put(name, content)
+        yield f"{name} truncated", halve(name)
+        yield f"{name} a folder", in_place(name, Path.mkdir)
+        yield f"{name} a pipe", in_place(name, os.mkfifo)
+        yield f"{name} a link to nothing", in_place(name, lambda path: path.symlink_to("nothing"))
+        if name != "recorded.json":  # which most runs have not
+            yield f"{name} missing", lambda place, name=name: (place / name).unlink()
+        if os.geteuid():
+            yield f"{name} unreadable", lambda place, name=name: (place / name).chmod(0)
+    for (name, kind), keys in KEYS.items():
+        for key, right in keys.items():
+            for value in WRONG:
+                if value not in right:
+                    yield f"{name} {kind} {key}={value}", in_json(name, kind, key, value)
+            if key not in OPTIONAL:
+                yield f"{name} {kind} without {key}", in_json(name, kind, key, None)
+    for key, value in CONFIG.items():
+        yield f"config.yaml {key}={value}", in_config(lambda said, key=key, value=value: said.update({key: value}))
+    for key in ("model", "data", "algo", "nodes", "seed", "lr", "epochs"):
+        yield f"config.yaml without {key}", in_config(lambda said, key=key: said.pop(key))
+    yield "config.yaml of another run", in_config(lambda said: said.update(seed=9))
+    yield "config.yaml algo of another version", in_config(lambda said: said["algo"].update(new=1))
+    yield "config.yaml with a tag", put("config.yaml", b"!!python/object/apply:os.system [exit]")
+    yield "status.json done at another step", in_json("status.json", "", "steps", "3")
+    yield "status.json of an unknown state", in_json("status.json", "", "state", '"finished"')
+    yield "provenance.json of odd versions", in_json("provenance.json", "", "versions", '{"torch": 2}')
+    yield "provenance.json of odd gpus", in_json("provenance.json", "", "gpus", "[3]")
+    yield "metrics.jsonl without a step", metrics_line(lambda lines: [*lines[:1], *lines[2:]])
+    yield "metrics.jsonl with a step twice", metrics_line(lambda lines: [*lines, lines[1]])
+    yield "metrics.jsonl with no kind", metrics_line(lambda lines: [*lines, b'{"step": 3}\n'])
+    yield (
+        "metrics.jsonl changed by a digit",
+        lambda place: put("metrics.jsonl", (place / "metrics.jsonl").read_bytes().replace(b'"loss": ', b'"loss": 1'))(
+            place
+        ),
+    )
+    yield "recorded.json of odd rounds", in_json("recorded.json", "", "schedule", "[[[1, 2]]]")
+    yield "recorded.json of odd selections", in_json("recorded.json", "", "k", '1, "selections": [{"index": [1]}]')
+
+
+DAMAGES = dict(damages())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    run = config(tmp_path_factory.mktemp("made"), *RUN)
+    loop.run(run, before_a_run)
+    return run
+
+
+def copied(made: Config, results: Path, experiment: str, whole: bool = False) -> Path:
+    place = results / experiment / made.run_id
+    shutil.copytree(made.folder, place, ignore=None if whole else shutil.ignore_patterns("checkpoints"))
+    return place
+
+
+def test_every_damage_is_left_out_by_name_and_the_rest_is_collected(made: Config, tmp_path: Path) -> None:
+    assert len(DAMAGES) > 300
+    places = {}
+    for number, (name, damage) in enumerate(DAMAGES.items()):
+        places[name] = copied(made, tmp_path, f"{number:03d}")
+        damage(places[name])
+    good = copied(made, tmp_path, "good")
+    found, left_out = summaries.collect(tmp_path)
+    collected = [name for name in places if places[name].parent.name in found]
+    assert collected == [] and list(found) == ["good"] and found["good"]["groups"][0]["runs"] == [good.name]
+    reasons = dict(line.split(": ", 1) for line in left_out)
+    for name, place in places.items():
+        reason = reasons[str(place)]
+        assert reason.startswith(name.split()[0].partition(".")[0]), f"{name}: {reason}"  # names the file
+        assert "\n" not in reason and len(reason) < 400
+        # what else reads a run folder, before or after a run
+        status.run(place, None), run_folder.summary(place), lock.holder(place), same_data.trained_on(place)
+        assert run_folder.state(place) in ("done", "failed", "finished", "text", None), name
+    listed = {run.name: run for run in status.survey(tmp_path)}
+    assert {f"{place.parent.name}/{place.name}" for place in [*places.values(), good]} <= set(listed)
+    table = status.table(list(listed.values()))
+    assert all(place.parent.name in table for place in [*places.values(), good])
+
+
+def test_the_commands_go_on_past_damaged_folders(
+    made: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, some = tmp_path / "runs", ["status.json {", "metrics.jsonl binary", "config.yaml a_key_of_another_version=1"]
+    for number, name in enumerate(some):
+        DAMAGES[name](copied(made, runs, f"damaged-{number}"))
+    copied(made, runs, "families")
+    monkeypatch.setattr("repro.report.html.page", lambda data: f"{len(data.left_out)} left out")
+    for line in (
+        f"results collect --runs {runs} --out {tmp_path}",
+        f"plot figures --runs {runs} --out {tmp_path} --only families --format svg",
+        f"plot tables --runs {runs} --out {tmp_path} --only quickstart",
+        f"plot list --runs {runs}",
+        f"report --runs {runs} --out {tmp_path}/report.html",
+        f"status --results {runs}",
+    ):
+        monkeypatch.setattr(sys, "argv", ["repro", *line.split()])
+        code = cli._call()
+        out, err = capsys.readouterr()
+        assert (code, err) == (0, ""), line
+        assert all(sum(f"damaged-{number}" in text for text in out.splitlines()) == 1 for number in range(3)), out
+    assert [path.name for path in (tmp_path / "summaries").iterdir()] == ["families.json"]
+    assert (tmp_path / "families.svg").stat().st_size > 1000
+    assert (tmp_path / "report.html").read_text() == "3 left out"
+
+
+OF_A_START = [
+    name for name in DAMAGES
+    if name.split(maxsplit=1)[1] in ("empty", "{", "a list", "binary", "truncated", "missing", "without a step")
+    or name in ("provenance.json  data=[1]", "recorded.json  step=\"text\"", "status.json  state=null")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_A_START)
+def test_the_same_command_goes_on_after_a_damage(name: str, made: Config, tmp_path: Path) -> None:
+    run = config(tmp_path, *RUN)
+    place = copied(made, tmp_path, run.folder.parent.name, whole=True)
+    run_folder.write_status(place, "running", 2, 2)
+    DAMAGES[name](place)
+    assert loop.run(run, before_a_run)["state"] == "done"
+    assert equal(bits(place), bits(made.folder))
+    found, left_out = summaries.collect(tmp_path)
+    assert left_out == [] and len(found["default"]["groups"]) == 1
+    steps = [line["step"] for line in run_folder.read_metrics(place) if line["kind"] == "step"]
+    assert steps == [1, 2] and json.loads((place / "recorded.json").read_text() or "0") != 0 or "recorded" in name
+
+
+def test_a_summary_that_is_damaged_is_named(made: Config, tmp_path: Path) -> None:
+    for content in ("{", '{"groups": [{"of": "another version"}]}', "[]"):
+        (tmp_path / "summaries").mkdir(exist_ok=True)
+        (tmp_path / "summaries" / "lab.json").write_text(content)
+        with pytest.raises(summaries.ConfigError, match=r"summaries/lab\.json is no ") as caught:
+            summaries.saved(tmp_path)
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,78 @@
+"""Two runs are compared where they are alike, at the last epoch that both have."""
+
+from typing import Any
+
+import pytest
+from made_up_results import group
+
+from repro.report import pairs
+from repro.report.summaries import Group
+
+
+def run(algo: str, epochs: int = 5, n_seeds: int = 1, **settings: Any) -> Group:
+    """A run of the first epochs of 141; `epochs` of its curve."""
+    made = group("resnet20", algo, n_seeds=n_seeds)
+    made["runs"] = [f"{name}-{epochs}-{settings}" for name in made["runs"]]
+    made["settings"] |= {"scale_schedule": False, "epochs": epochs} | settings
+    made["curve"] = made["curve"][:epochs]
+    return Group(**made)
+
+
+def test_seeds_are_paired_where_their_accuracies_are_kept() -> None:
+    pair = pairs.of(run("gtopk", n_seeds=2), run("dense", n_seeds=2))
+    assert pair and pair.seeds() == [0, 1] and pair.accuracies == pytest.approx((48.0, 50.0))
+    found = pair.difference(None)
+    assert (found.mean, found.n) == (pytest.approx(-2.0), 2) and "paired" in found.how
+    assert pairs.accuracies(pair.ours, 5) == pytest.approx({0: 48 - 0.5 / 2**0.5, 1: 48 + 0.5 / 2**0.5}, abs=1e-3)
+
+
+def test_old_summaries_of_several_seeds_are_not_paired() -> None:
+    old = run("gtopk", n_seeds=2)
+    old.seed_accuracies.clear()
+    pair = pairs.of(old, run("dense", n_seeds=2))
+    assert pair and pair.seeds() == []
+    found = pair.difference(None)
+    assert found.mean == pytest.approx(-2.0) and "2 and 2 seeds, not paired" in found.how
+
+
+def test_a_short_run_meets_the_same_epoch_of_a_long_one() -> None:
+    pair = pairs.of(run("gtopk", 5), run("dense", 3))
+    assert pair and (pair.epoch, pair.schedule, pair.whole) == (3, "first 3 of 141 epochs", False)
+    assert pair.difference(None).mean == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"nodes": 8}, {"batch_per_node": 64}, {"lr": 1.0}, {"precision": "bfloat16"}, {"scale_schedule": True}],
+)
+def test_unlike_runs_are_not_compared(settings: dict[str, Any]) -> None:
+    assert pairs.of(run("gtopk"), run("dense", **settings)) is None
+    assert pairs.of(run("gtopk", **settings), run("dense", **settings)) is not None
+    assert pairs.of(run("dense"), run("dense")) is None, "a run is not compared with itself"
+
+
+def test_runs_compressed_to_unlike_epochs_are_not_compared() -> None:
+    assert pairs.of(run("gtopk", 5, scale_schedule=True), run("dense", 3, scale_schedule=True)) is None
+
+
+def test_the_best_pair_is_uncompressed_then_long_then_of_many_seeds() -> None:
+    def best(*runs: Group) -> Group:
+        found = pairs.best(runs, [run("dense", 5), run("dense", 5, scale_schedule=True), run("dense", 3)])
+        assert found
+        return found.ours
+
+    compressed, short, long, many = (
+        run("gtopk", 5, 2, scale_schedule=True), run("gtopk", 2), run("gtopk", 5), run("gtopk", 5, 2)
+    )  # fmt: skip
+    assert best(compressed, short) is short
+    assert best(short, long) is long
+    assert pairs.best([long, many], [run("dense", 5, 2)]).ours is many  # type: ignore[union-attr]
+    assert pairs.best([], [long]) is None
+
+
+def test_a_whole_schedule_is_whole() -> None:
+    ours, dense = (Group(**group("resnet20", algo)) for algo in ("gtopk", "dense"))
+    for one in (ours, dense):
+        one.settings["epochs"] = 141
+    pair = pairs.of(ours, dense)
+    assert pair and pair.whole and pair.schedule == "141 epochs"

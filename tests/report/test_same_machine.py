@@ -1,0 +1,39 @@
+"""Seconds of unlike machines are never pooled."""
+
+import json
+
+from made_up_results import group
+
+from repro.report import pool_seeds, same_machine, summaries
+
+EPYC = {"cpu": "AMD EPYC", "rates": {"float32_gflops": 130.0, "copy_gb_per_s": 10.0}}
+SLOW = EPYC | {"rates": {"float32_gflops": 45.0, "copy_gb_per_s": 10.0}}
+
+
+def test_one_name_at_another_speed_is_another_machine() -> None:
+    assert same_machine.alike(EPYC, EPYC | {"host": "elsewhere"})
+    assert not same_machine.alike(EPYC, SLOW)
+    assert same_machine.alike({"cpu": "AMD EPYC"}, {"cpu": "AMD EPYC"})  # as old summaries tell it
+    assert not same_machine.alike(EPYC, {"cpu": "AMD EPYC"})
+
+
+def test_compute_of_unlike_machines_is_not_averaged() -> None:
+    made = [group("resnet20", "gtopk") for _ in range(2)]
+    for one, machine, seconds in zip(made, (EPYC, SLOW), (0.1, 0.3), strict=True):
+        one["machine"] = machine
+        for time in one["iteration_time"]:
+            time["compute_s"] = seconds
+    found = summaries.alike([summaries.Group(**one) for one in made])
+    assert [each.iteration_time[0]["compute_s"] for each in found] == [0.1, 0.3]
+
+
+def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
+    there = group("resnet20", "gtopk") | {"machine": EPYC}
+    new = json.loads(json.dumps(there)) | {"seeds": [7], "runs": ["seven"], "machine": SLOW}
+    for time in new["iteration_time"]:
+        time["compute_s"] = 99.0
+    pooled = pool_seeds._pooled(there, new)
+    assert pooled["seeds"] == [*there["seeds"], 7] and pooled["machine"] == EPYC
+    assert [time["compute_s"] for time in pooled["iteration_time"]] == [
+        time["compute_s"] for time in summaries.rounded(there["iteration_time"])
+    ]

@@ -1,0 +1,39 @@
+"""What a run folder says of its machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from repro.runs import machine
+
+
+def test_the_processor_is_told_by_more_than_its_name() -> None:
+    found = machine.processor()
+    assert found["name"]
+    if Path("/proc/cpuinfo").exists():
+        assert isinstance(found["extensions"], list) and set(found["extensions"]) <= set(machine.EXTENSIONS)
+
+
+def test_rates_are_measured_once_a_boot_and_threads_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "SECONDS", 0.001)
+    torch.set_num_threads(2)
+    first = machine.rates()
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    assert all(rate > 0 for rate in first.values()) and first == machine.rates()
+
+    file = tmp_path / ".cache/repro/machine.json"
+    file.write_text(json.dumps({"boot": "another", "rates": {"float32_gflops": -1.0}}))
+    assert machine.rates()["float32_gflops"] > 0  # another boot may be another machine
+    file.write_text("{torn")
+    assert machine.rates()["float32_gflops"] > 0
+
+
+def test_a_home_that_cannot_be_written_costs_only_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(machine, "SECONDS", 0.001)
+    assert machine.rates()["copy_gb_per_s"] > 0

@@ -1,0 +1,160 @@
+"""What W&B gets: read from the offline folder that `wandb sync` sends."""
+
+import dataclasses
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.config.compose import compose
+from repro.runs import run_folder, run_name
+from repro.runs.run_folder import RunFolder
+
+(QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
+ROOT = Path(__file__).parents[2]
+STEP = {"kind": "step", "loss": 2.0, "bytes_sent": 100, "messages": 3}
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of a run-ID.wandb file: a LevelDB log of protobufs in blocks of 32 KiB, after 7 bytes of its own."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, record = file.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack("<IHB", data[place : place + 7])
+        record += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part of one
+            found = Record()
+            found.ParseFromString(record)
+            yield found
+            record = b""
+
+
+def sent(folder: Path) -> tuple[Any, dict[str, Any], list[Any]]:
+    """The run, its summary and its metrics, as the folder of one offline session has them."""
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    run, summary, metrics = None, {}, []
+    for record in records(file):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            run = record.run
+        elif kind == "metric":
+            metrics.append(record.metric)
+        elif kind == "summary":
+            for item in record.summary.update:
+                summary["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+    return run, summary, metrics
+
+
+def offline(folder: Path, **changes: Any) -> Any:
+    return dataclasses.replace(
+        QUIET, results=str(folder), wandb=dataclasses.replace(QUIET.wandb, mode="offline", **changes)
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One run of an experiment that decides claims, one of an experiment that decides none, by one command."""
+    results = tmp_path_factory.mktemp("results")
+    words = "experiment=convergence,quickstart model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2"
+    words += f" batch_per_node=4 lr_warmup_epochs=0 wandb.mode=offline wandb.entity=a-team results={results}"
+    done = subprocess.run([sys.executable, "-m", "repro", "run", *words.split()], capture_output=True, text=True)
+    assert done.returncode == 0 and "W&B" not in done.stderr, done.stderr
+    return {name: next(results.glob(f"{name}/*")) for name in ("convergence", "quickstart")}
+
+
+def test_a_run_has_its_team_group_tags_and_a_readable_name(finished: dict[str, Path]) -> None:
+    run, _, metrics = sent(finished["convergence"])
+    assert (run.entity, run.project, run.run_group) == ("a-team", "repro", "convergence")
+    assert list(run.tags) == ["resnet20", "gtopk", "P=2"]
+    assert run.display_name.startswith("gTop-k, ResNet-20 on digits, P=2, seed=0 ")
+    steps = {metric.name or metric.glob_name: metric.step_metric for metric in metrics}
+    assert steps["eval/*"] == "eval/epoch", "runs of other batches lie over each other by epoch"
+
+
+def test_a_run_has_the_claims_of_its_experiment_alone(finished: dict[str, Path]) -> None:
+    """Every run of any experiment had a table of all claims."""
+    (media,) = finished["convergence"].glob("wandb/offline-run-*/files/media")
+    (image,), (table,) = media.glob("images/figures/convergence_*.png"), media.glob("table/claims_*.table.json")
+    assert image.read_bytes().startswith(b"\x89PNG")
+    claims = json.loads(table.read_text())
+    place, verdict = claims["columns"].index("claim"), claims["columns"].index("verdict")
+    verdicts = {row[place]: row[verdict] for row in claims["data"]}
+    assert verdicts["ResNet-20: gTop-k converges like dense"] == "not run"  # dense is not there yet
+    assert len(verdicts) == len(claims["data"]) == 4, "one of each network"
+    _, summary, _ = sent(finished["convergence"])
+    said = {key.removeprefix("verdict/"): value for key, value in summary.items() if key.startswith("verdict/")}
+    assert said == verdicts
+    _, other, _ = sent(finished["quickstart"])
+    assert other["state"] == "done" and not [key for key in other if key.startswith(("claims", "verdict"))]
+
+
+def test_the_runs_of_a_sweep_have_names_that_tell_them_apart() -> None:
+    def names(*words: str) -> list[str]:
+        found = [run_name.name(config) for config in compose(list(words))]
+        assert len(set(found)) == len(found)
+        return found
+
+    assert names("algo=dense,gtopk_exact", "nodes=4,8", "lr=0.05")[::3] == [
+        "dense, ResNet-20 on CIFAR-10, P=4, lr=0.05", "gTop-k exact, ResNet-20 on CIFAR-10, P=8, lr=0.05"
+    ]  # fmt: skip
+    assert names("experiment=convergence", "model=vgg16", "algo=topk")[-1] == "Top-k, VGG-16 on CIFAR-10, P=4, seed=2"
+    assert names("network=ethernet10g", "seed=3", "data=digits") == [
+        "gTop-k, ResNet-20 on digits, P=4, network=ethernet10g seed=3"
+    ]  # fmt: skip
+
+
+def test_the_command_of_the_docs_finds_the_offline_folders(finished: dict[str, Path]) -> None:
+    (command,) = {
+        line.strip() for line in (ROOT / "docs" / "index.md").read_text().splitlines() if "wandb sync" in line
+    }
+    pattern = command.split()[-1]
+    assert pattern.startswith("results/runs/")
+    results = finished["convergence"].parents[1]
+    folders = sorted(results.glob(pattern.removeprefix("results/runs/")))
+    assert len(folders) == 2
+    words = [sys.executable, "-m", "wandb", *command.split()[1:-1], "--dry-run", *map(str, folders)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=results)
+    shown = done.stdout + done.stderr
+    assert done.returncode == 0 and all(folder.name in shown for folder in folders), shown
+
+
+def test_the_mirror_offline_and_its_failure(tmp_path: Path) -> None:
+    config = offline(tmp_path)
+    with RunFolder(config, "digits", "cpu") as folder:
+        folder.log({**STEP, "step": 1})
+        assert folder.mirror.run is not None
+        folder.mirror.run.finish()  # what follows fails inside W&B
+        folder.log({**STEP, "step": 2})
+        folder.status("done", 2, 2)
+    assert list((config.folder / "wandb").glob("offline-run-*/*.wandb"))
+    assert [line["step"] for line in run_folder.read_metrics(config.folder)] == [1, 2]
+
+
+def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
+    code = (
+        "import dataclasses, sys\nfrom repro.config.compose import compose\n"
+        "from repro.runs.run_folder import RunFolder\n"
+        f"(config,) = compose(['data=digits', 'wandb.mode=online', 'results={tmp_path}'])\n"
+        "with RunFolder(config, 'digits', 'cpu') as folder: folder.status('done', 1, 1)\n"
+        "print(*config.folder.glob('wandb/offline-run-*'))"
+    )
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment.pop("WANDB_API_KEY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "offline-run-" in done.stdout
+    assert "no API key" in done.stderr

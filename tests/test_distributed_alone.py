@@ -1,0 +1,225 @@
+"""The algorithms in loops of a user's own: what one rank can show alone, and what is refused."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.distributed as dist
+import torchrun_loops
+
+from repro import distributed
+from repro.config.compose import algorithm, compose
+from repro.config.schema import ConfigError
+from repro.density import entries
+
+M = torchrun_loops.weights(torchrun_loops.Network(0)).numel() - 3  # all but the frozen ones
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def network() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = torchrun_loops.Network(0)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gtopk", {"route": "butterfly"}),
+        ("topk", {"selector": "mstopk"}),
+        ("qsgd", {"bits": 4, "seed": 3}),
+        ("dgc", {}),
+    ],
+)
+def test_chosen_as_on_the_command_line(name, options):
+    keys = [f"{key if key == 'seed' else 'algo.' + key}={value}" for key, value in options.items()]
+    seed = {"seed": options.pop("seed")} if "seed" in options else {}
+    assert algorithm(name, options, **seed) == compose([f"algo={name}", *keys])[0].algo
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("gtop", {}, r"algo=gtop: there is no such algo. Did you mean algo=gtopk\? Choose one of async_average"),
+        ("all", {}, "algo=all: there is no such algo"),
+        ("gtopk", {"rout": "tree"}, r"algo.rout=tree: there is no key algo.rout. Did you mean algo.route\?"),
+        ("gtopk", {"route": "ring"}, "algo.route=ring: choose one of tree, butterfly"),
+        ("gtopk", {"sparse": False}, "algo.sparse=False: there is no key algo.sparse"),
+        ("local_sgd", {"period": 2.5}, "algo.period=2.5: expected a whole number"),
+        ("local_sgd", {"period": 0}, "algo.period=0: must be at least 1"),
+        ("gtopk", {"density": 2}, "density=2: must be at least 1e-12 and at most 1"),
+        ("gtopk", {"density": "0.1"}, "density=0.1: expected a number"),
+        ("gtopk", {"seed": -1}, "seed=-1: must be at least 0"),
+        ("ddp", {}, "algo=ddp: DistributedDataParallel wraps the model itself"),
+    ],
+)
+def test_what_cannot_be_wrapped(name, options, message, alone):
+    with pytest.raises(ConfigError, match=message):
+        distributed.wrap(*network(), name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("local_sgd", {}, "algo=local_sgd mixes weights and cannot be a hook"),
+        ("ddp", {"hook": "fp16"}, "algo=ddp is DDP itself"),
+        ("bytegrad", {"bucket": "many"}, "algo.bucket=many: expected a whole number"),
+    ],
+)
+def test_what_cannot_be_a_hook(name, options, message):
+    with pytest.raises(ConfigError, match=message):
+        distributed.State(name, **options)
+
+
+def test_wrapped_without_ranks_or_with_the_wrong_parameters():
+    model, optimizer = network()
+    with pytest.raises(ConfigError, match="there is no process group: call torch.distributed.init_process_group"):
+        distributed.wrap(model, optimizer, "gtopk")
+    with pytest.raises(ConfigError, match="the optimizer must train parameters of the model"):
+        distributed.wrap(torchrun_loops.Network(0), optimizer, "gtopk")
+    model.second.double()
+    with pytest.raises(ConfigError, match="torch.float32 on cpu, torch.float64 on cpu: all must be of one dtype"):
+        distributed.wrap(model, optimizer, "gtopk")
+
+
+def test_a_model_inside_ddp_is_not_wrapped_again(alone):
+    model, optimizer = network()
+    with pytest.raises(ConfigError, match="register distributed.hook on it"):
+        distributed.wrap(torch.nn.parallel.DistributedDataParallel(model), optimizer, "gtopk")
+
+
+def test_only_ddp_around_the_wrapped_model_is_refused(alone, monkeypatch: pytest.MonkeyPatch):
+    """PyTorch remembers one active DDP for the process; threads of ranks that train another may leave it behind."""
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk")
+    for active in (torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Sequential(model)):
+        monkeypatch.setattr(torch.nn.parallel.DistributedDataParallel, "_active_ddp_module", active)
+        with pytest.raises(ConfigError, match="averages the gradients") if model in active else nullcontext():
+            model(torchrun_loops.INPUTS[0])
+
+
+def test_any_optimizer_and_what_is_refused_at_its_steps(alone):
+    (model, optimizer), (same, plain) = network(), network()
+    node = distributed.wrap(model, optimizer, "gtopk", density=1.0)
+    for net, descent in ((model, optimizer), (same, plain)):
+        net(torchrun_loops.INPUTS[0]).sum().backward()
+        descent.step()
+    assert torch.equal(torchrun_loops.weights(model), torchrun_loops.weights(same)) and node.traffic.bytes_sent == 0
+    with pytest.raises(ConfigError, match=r"optimizer.step\(closure\)"):
+        optimizer.step(lambda: 0.0)
+    model.frozen.requires_grad_(True)
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    with pytest.raises(ConfigError, match="further parameters to train since distributed.wrap"):
+        optimizer.step()
+
+
+def test_a_state_of_something_else_is_refused(alone):
+    (model, optimizer), (_, plain) = network(), network()
+    distributed.wrap(model, optimizer, "gtopk")
+    with pytest.raises(ConfigError, match="from before distributed.wrap"):
+        optimizer.load_state_dict(plain.state_dict())
+    state = optimizer.state_dict()
+    state["state"]["repro"] |= {"rank": 1, "nodes": 2}
+    with pytest.raises(ConfigError, match="is of algo=gtopk rank=1 nodes=2, here is algo=gtopk rank=0 nodes=1"):
+        optimizer.load_state_dict(state)
+
+
+def test_a_state_from_before_its_place_changed_is_read(alone):
+    model, optimizer = network()
+    node = distributed.wrap(model, optimizer, "gtopk", density=0.01)
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    optimizer.step()
+    residual = node.algorithm.state_dict()["residual"].clone()
+    state = optimizer.state_dict()
+    state["repro"] = state["state"].pop("repro")
+    model, optimizer = network()
+    node = distributed.wrap(model, optimizer, "gtopk", density=0.01)
+    optimizer.load_state_dict(state)
+    assert residual.any() and torch.equal(node.algorithm.state_dict()["residual"], residual)
+
+
+@pytest.mark.parametrize("name", ["dgc", "qadam"])
+def test_momentum_twice_is_refused(name, alone):
+    """It trained to nothing. A scheduler may bring momentum later, so the steps look too."""
+    for optimizer_of in (
+        lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        lambda model: torch.optim.AdamW(model.parameters()),
+    ):
+        model = torchrun_loops.Network(0)
+        with pytest.raises(ConfigError, match=f"algo={name} has momentum of its own"):
+            distributed.wrap(model, optimizer_of(model), name)
+    model = torchrun_loops.Network(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    distributed.wrap(model, optimizer, name)
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    optimizer.step()
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(ConfigError, match=f"algo={name} has momentum of its own"):
+        optimizer.step()
+
+
+def test_a_layer_that_is_frozen_later_is_refused(alone):
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk")
+    model.first.requires_grad_(False)
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    with pytest.raises(ConfigError, match="frozen since distributed.wrap.*make an optimizer of the others"):
+        optimizer.step()
+
+
+def test_wrapping_twice_is_refused(alone):
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk")
+    with pytest.raises(ConfigError, match="wrapped already: call distributed.wrap once"):
+        distributed.wrap(model, optimizer, "dense")
+
+
+def test_a_state_loaded_before_wrap_is_refused(alone):
+    """Its residual was dropped without a word."""
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk")
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    model, optimizer = network()
+    optimizer.load_state_dict(state)
+    with pytest.raises(ConfigError, match="loaded before distributed.wrap, and its residuals would be lost"):
+        distributed.wrap(model, optimizer, "gtopk")
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk")
+    optimizer.load_state_dict(state)
+    assert "repro" not in optimizer.state
+
+
+@pytest.mark.parametrize("name", ["dense", "onebit", "gtopk"])
+def test_an_unused_parameter_is_left_alone_as_pytorch_leaves_it(name, alone):
+    """Weight decay shrank it, and the signs of 1-bit SGD moved it."""
+    model = torchrun_loops.Network(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5)
+    distributed.wrap(model, optimizer, name)
+    before = model.unused.detach().clone()
+    for _ in range(2):
+        model(torchrun_loops.INPUTS[0]).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert model.unused.grad is None and torch.equal(model.unused, before)
+    model.unused.sum().backward()
+    with pytest.raises(ConfigError, match=r"shape \(5,\) got its first gradient after the first step"):
+        optimizer.step()
+
+
+def test_density_may_change_between_steps(alone):
+    model, optimizer = network()
+    node = distributed.wrap(model, optimizer, "gtopk", density=0.5)
+    for density in (0.5, 0.01):
+        node.algorithm.density = density
+        model(torchrun_loops.INPUTS[0]).sum().backward()
+        optimizer.step()
+        assert node.gradient.count_nonzero() <= entries(density, M)
+        optimizer.zero_grad()

@@ -1,0 +1,82 @@
+"""What is shown while a command works: a bar with the time left on a terminal, one plain line elsewhere."""
+
+import io
+import sys
+
+import pytest
+from tiny_runs import QUICK, config
+
+from repro import cli, waiting
+from repro.runs import progress
+from repro.timing import fastest_map
+
+SECONDS = "0.1+0.01"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Puts a terminal in the place of stderr; called in the test itself, as pytest sets stderr after fixtures."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(waiting, "REDRAWN_S", 0.0)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    return screen
+
+
+def test_a_bar_counts_and_tells_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = terminal(monkeypatch)
+    assert list(waiting.track("abc", "reading", 3)) == ["a", "b", "c"]
+    assert all(part in shown.getvalue() for part in ("reading", "0/3", "2/3", "left"))
+
+
+def test_elsewhere_it_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(waiting.track("abc", "reading", 3)) == ["a", "b", "c"]
+    with waiting.waiting("thinking"):
+        pass
+    assert capsys.readouterr().err == "reading\n"
+
+
+def test_a_run_whose_steps_are_not_known_yet_says_what_it_does(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    screen = terminal(monkeypatch)
+    shown = progress.Bar(config(tmp_path, *QUICK, "algo=gtopk", "steps=20"))
+    shown.phase("timing one rank")
+    shown.bar.refresh()
+    shown.phase("training", 20, "steps")
+    shown.log({"kind": "step", "step": 5, "loss": 1.5})
+    shown.bar.refresh()
+    shown.phase("evaluating", 3, "batches")
+    shown.advance()
+    shown.bar.refresh()
+    shown.close()
+    said = screen.getvalue()
+    assert "20 steps of 141 epochs" in said and "timing one rank" in said
+    assert "gtopk: training, loss 1.500" in said and "5/20 steps" in said and "1/3 batches" in said
+    assert "/?" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        (f"simulate algo=dense,gtopk nodes=2,4 node={SECONDS} parameters=10k", "simulating 4 cases"),
+        (f"tune model=resnet20 nodes=2 batch_per_node=2 algo=dense,fp16 node={SECONDS}", "predicting 8 candidates"),
+        (
+            "map model=resnet20 nodes=4 batch_per_node=2 tradeoff.node=0.1 tradeoff.bits_per_s=[1e9] "
+            "tradeoff.alpha_s=[0] algo=dense,fp16 density=0.001 bucket_mb=null overlap=off",
+            "predicting 2 iterations",
+        ),
+    ],
+)
+def test_what_is_predicted_shows_how_far_it_is(
+    words: str, label: str, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    screen = terminal(monkeypatch)
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "map.json")
+    cli.app(words.split(), standalone_mode=False)
+    total = label.split()[1]
+    said = screen.getvalue()
+    assert label in said and f"0/{total}" in said and f"{total}/{total}" in said

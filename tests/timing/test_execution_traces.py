@@ -1,0 +1,84 @@
+"""Execution traces hold what was counted: each message at both its ends, in the order in which ranks wait for them."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import proto
+
+from repro import cli
+from repro.comm import replay
+from repro.comm.traffic import Round
+from repro.config.compose import compose
+from repro.timing import execution_traces, simulate
+from repro.timing.execution_traces import COMPUTE, RECEIVE, SEND
+
+M, K = 100_003, 1_003
+
+
+def read(file: Path) -> list[Any]:
+    """The nodes after the header, which says the version."""
+    stream = io.BytesIO(file.read_bytes())
+    header = proto.parse_length_prefixed(execution_traces.messages()["GlobalMetadata"], stream)
+    assert header.version == execution_traces.VERSION
+    nodes = iter(lambda: proto.parse_length_prefixed(execution_traces.messages()["Node"], stream), None)
+    return list(nodes)
+
+
+def about(node: Any) -> dict[str, int]:
+    return {one.name: getattr(one, one.WhichOneof("value")) for one in node.attr}
+
+
+def rounds_of(rank: int, nodes: list[Any]) -> list[Round]:
+    """The rounds that a trace was made of: nodes that wait for the same nodes."""
+    found: dict[tuple[int, ...], Round] = {}
+    for node in nodes:
+        key, values = tuple(node.data_deps), about(node)
+        done = found.get(key, Round(None, 0, None, 0))
+        if node.type == SEND:
+            assert values["comm_src"] == rank
+            found[key] = done._replace(to=values["comm_dst"], sent=values["comm_size"])
+        elif node.type == RECEIVE:
+            assert values["comm_dst"] == rank
+            found[key] = done._replace(source=values["comm_src"], received=values["comm_size"])
+    return list(found.values())
+
+
+@pytest.mark.parametrize("algo", ["dense", "topk", "gtopk", "gtopk_butterfly", "gtopk_exact", "local_sgd"])
+@pytest.mark.parametrize("nodes", [2, 6])
+def test_what_is_read_takes_as_long_as_what_was_counted(algo, nodes, tmp_path):
+    (config,) = compose([f"algo={algo}", f"nodes={nodes}"])
+    counted = simulate.all_rounds(config, M, K)
+    files = execution_traces.write(tmp_path / "step", counted, {"compute": 0.14, "compress": 0.02})
+    assert [file.name for file in files] == [f"step.{rank}.et" for rank in range(nodes)]
+    traces = [read(file) for file in files]
+    ends: dict[tuple[int, ...], list[int]] = {}
+    for nodes_of_rank in traces:
+        assert [(node.type, node.duration_micros) for node in nodes_of_rank[:2]] == [
+            (COMPUTE, 140_000),
+            (COMPUTE, 20_000),
+        ]
+        known: set[int] = set()
+        for node in nodes_of_rank:
+            assert set(node.data_deps) <= known and node.id not in known
+            known.add(node.id)
+            if node.type != COMPUTE:
+                values = about(node)
+                message = tuple(values[name] for name in ("comm_src", "comm_dst", "comm_tag"))
+                ends.setdefault(message, []).append(values["comm_size"])
+    assert all(len(sizes) == 2 and sizes[0] == sizes[1] for sizes in ends.values())
+    again = [rounds_of(rank, nodes_of_rank) for rank, nodes_of_rank in enumerate(traces)]
+    assert replay.finish(again, 1e-3, 1e-8) == pytest.approx(replay.finish(counted, 1e-3, 1e-8))
+    sent = [sum(done.sent * done.repeat for done in own) for own in counted]
+    assert [sum(done.sent for done in own) for own in again] == sent
+
+
+def test_the_command_writes_one_file_a_node_for_each_row(tmp_path):
+    words = "simulate model=vgg16 algo=topk algo.wire=pairs,packed nodes=2,4 node=0.2+0.1 --trace"
+    cli.app([*words.split(), str(tmp_path / "traces")], standalone_mode=False)
+    names = {file.name for file in (tmp_path / "traces").iterdir()}
+    assert names == {
+        f"vgg16-14728266-topk{wire}-n{nodes}.{rank}.et"
+        for wire in ("", "-packed") for nodes in (2, 4) for rank in range(nodes)
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""A finished run on another network: its own compute and compress, and what its messages take there."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny_runs import QUICK, config
+
+from repro import cli
+from repro.comm.cost_formulas import closed_form
+from repro.comm.traffic import Link
+from repro.config.compose import named_network
+from repro.config.schema import Config, ConfigError
+from repro.density import entries
+from repro.runs import run_folder
+from repro.timing import forecast, rerun
+from repro.timing.before_run import before_a_run
+from repro.train import loop
+
+M = 269_722
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> list[Config]:
+    place = tmp_path_factory.mktemp("runs")
+    configs = [config(place, *QUICK, f"algo={algo}", "nodes=4", "steps=2") for algo in ("dense", "gtopk")]
+    for one in configs:
+        assert loop.run(one, before_a_run)["state"] == "done"
+    return configs
+
+
+def test_on_its_own_network_a_run_takes_what_it_recorded_and_elsewhere_what_the_formula_says(
+    finished: list[Config],
+) -> None:
+    networks = [named_network(name) for name in ("ethernet1g", "ethernet10g")]
+    for one in finished:
+        own, again, fast = rerun.modelled(one.folder, one, networks)
+        before = run_folder.summary(one.folder)
+        assert own["communicate_s"] == before["communicate_s"]
+        assert again["communicate_s"] == pytest.approx(own["communicate_s"], rel=1e-6)
+        link = Link(networks[1].alpha_s, networks[1].beta_s_per_byte)
+        formula = closed_form(one.algo.name, 4, M, entries(0.01, M), link)
+        assert fast["communicate_s"] == pytest.approx(formula, rel=1e-3)
+        for row in (again, fast):
+            assert (row["compute_s"], row["compress_s"]) == (before["compute_s"], before["compress_s"])
+            assert (row["parameters"], row["k"]) == (M, 2697 if one.algo.sparse else None)
+
+
+def test_the_command_that_the_screen_offers_trains_nothing(
+    finished: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = finished[0].folder.parent
+    before = {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+    cli.app(["simulate", "--run", str(place), "network=ethernet10g,infiniband100g"], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "2 runs of resnet20 on 4 nodes" in said
+    names = [line.split()[0:3:2] for line in said.splitlines() if line.startswith(("dense", "gtopk"))]
+    assert names == [[a, n] for a in ("dense", "gtopk") for n in ("ethernet1g", "ethernet10g", "infiniband100g")]
+    assert {path: path.stat().st_mtime_ns for path in place.rglob("*")} == before
+
+
+def test_of_an_experiment_what_was_not_timed_is_left_out_and_said(
+    finished: list[Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished[0].folder, tmp_path / "timed")
+    shutil.copytree(finished[1].folder, tmp_path / "untimed")
+    (tmp_path / "untimed" / "metrics.jsonl").write_text("")
+    rows = rerun.run([tmp_path], [named_network("ethernet10g")], tmp_path / "rows.json")
+    assert [row["algo"] for row in rows] == 2 * ["dense"]
+    assert json.loads((tmp_path / "rows.json").read_text())["rows"][1]["network"] == "ethernet10g"
+    assert "left out" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no iteration of it was timed"):
+        rerun.run([tmp_path / "untimed"], [named_network("ethernet10g")], None)
+
+
+def test_the_disk_that_is_told_before_is_what_a_run_takes(finished: list[Config]) -> None:
+    for one in finished:
+        taken = sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
+        assert taken / 2 < forecast.needed_bytes([one], [2]) < 4 * taken
+
+
+def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forecast, "step_seconds", lambda _: 0.5)
+    monkeypatch.setattr(forecast.os, "sched_getaffinity", lambda _: {0, 1})
+    once = config(tmp_path, *QUICK, "nodes=4", "steps=10")
+    twice = config(tmp_path, *QUICK, "nodes=4", "steps=20")
+    assert forecast.seconds([twice], [20]) - forecast.seconds([once], [10]) == pytest.approx(10 * 4 * 0.5 / 2)
+    epochs = config(tmp_path, *QUICK, "nodes=4", "epochs=3")  # of 64 images, 16 of which are a step
+    assert forecast.steps([once, twice, epochs]) == [10, 20, 12]
+    assert "on this machine" in forecast.text([once, twice]) and "of disk" in forecast.text([once, twice])
+    lab = config(tmp_path, *QUICK, "nodes=4", "steps=20", "cluster=lab")
+    assert "on this machine" not in forecast.text([once, lab]), "a rehearsal in the lab is no training"

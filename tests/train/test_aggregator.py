@@ -1,0 +1,185 @@
+"""What may be combined is decided before any rank starts, and what is made of several algorithms is one of them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from thread_ranks import on_ranks
+from tiny_runs import QUICK, config
+
+from repro import algorithms, models
+from repro.algorithms import Algorithm
+from repro.commands.launch import launch
+from repro.config.schema import ConfigError
+from repro.runs import run_folder
+from repro.train import aggregator, loop
+from repro.train.buckets import Buckets
+from repro.train.hierarchical import Hierarchical
+from repro.train.recorder import StepRecorder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algo=gtopk", "bucket_mb=1"], "scope=bucket"),
+        (["algo=gtopk", "bucket_mb=1", "overlap=on"], "scope=bucket"),
+        (["algo=dense", "overlap=on"], "bucket_mb=25"),
+        (["algo=local_sgd", "bucket_mb=1"], "mixes weights"),
+        (["algo=local_sgd", "hierarchical=true"], "hierarchical=true: algo=local_sgd mixes weights"),
+        (["algo=ddp", "bucket_mb=1"], "algo.bucket_mb"),
+        (["algo=dense", "bucket_mb=1", "overlap=on", "on_nonfinite=skip"], "type overlap=off"),
+        (["algo=local_sgd", "probe_steps=[1]"], "mixes weights. Leave probe_steps out"),
+        (["algo=dense", "probe_steps=[1]", "bucket_mb=1"], "leave bucket_mb and hierarchical out"),
+        (["algo=gtopk", "probe_steps=[1]", "hierarchical=true"], "leave bucket_mb and hierarchical out"),
+        (["algo=ddp", "algo.hook=powersgd"], "type cluster=processes"),
+        (["algo=dgc", "momentum=0.9"], "algo=dgc has momentum of its own"),
+        (["algo=decentralized", "algo.topology=shift_one", "nodes=3"], "nodes=3 must be even"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_says_what_to_type_and_leaves_no_folder(overrides, message, tmp_path):
+    refused = config(tmp_path, *QUICK, "nodes=2", "steps=1", *overrides)
+    with pytest.raises(ConfigError, match=message):
+        loop.run(refused)
+    assert not refused.folder.exists() and not aggregator.allows(refused)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algo=decentralized"], "algo=decentralized gives each rank weights of its own"),
+        (["algo=ddp"], "algo=ddp looks at each layer's backward"),
+        (["algo=dense", "bucket_mb=1", "overlap=on"], "overlap=on needs"),
+        (["precision=bfloat16"], "precision=bfloat16"),
+        (["model=alexnet", "data=synthetic", "data.image_size=64"], "model=alexnet has dropout"),
+        (["cluster=processes"], "must be threads on one device"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_has_no_joint_backward_is_refused_where_one_is_asked_for(overrides, message, tmp_path):
+    asked = config(tmp_path, *overrides, "together=on")
+    with pytest.raises(ConfigError, match=f"together=on: .*{message}.*Type together=off"):
+        aggregator.check(asked)
+    model = models.load(asked.model.name, 10, 64, 0, torch.Generator(), **asked.model.options)
+    assert not aggregator.joint(asked, model)
+    for choice in ("auto", "off"):
+        aggregator.check(config(tmp_path, *overrides, f"together={choice}"))
+
+
+def test_a_launch_is_refused_before_anything_is_submitted(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="algo=local_sgd mixes weights"):
+        launch(["algo=dense,local_sgd", "bucket_mb=1", "data=synthetic"], dry_run=True)
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_what_can_be_is_let_through(tmp_path):
+    for overrides in (
+        ["algo=gtopk", "bucket_mb=1", "scope=bucket", "overlap=on", "hierarchical=true", "nodes=4", "machines=2"],
+        ["algo=ddp", "algo.hook=powersgd", "cluster=processes"],
+        ["algo=ddp", "algo.hook=powersgd", "nodes=1"],
+        ["algo=gtopk", "together=on", "probe_steps=[1]"],
+    ):
+        aggregator.check(config(tmp_path, *overrides))
+
+
+def test_a_sweep_is_refused_before_its_first_run(tmp_path):
+    words = ["algo=dense,local_sgd", "bucket_mb=1", "data=synthetic", "steps=1", "results=runs"]
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "run", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2 and "bucket_mb=1: algo=local_sgd mixes weights" in done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+
+
+class Odd(Algorithm):
+    """Answers nothing as the base class does."""
+
+    density, period, delay, mixes, wraps, messages_depend_on_values = 0.5, 3, 2, True, True, True
+    selected = 7
+
+    def __init__(self, parameters: int, device: torch.device | str = "cpu"):
+        self.seen: list[object] = []
+
+    def step(self, gradient, collective):
+        self.seen.append(self.density)
+        return gradient
+
+    def begin(self, parameters):
+        self.seen.append("begin")
+
+    def mix(self, parameters, collective):
+        self.seen.append("mix")
+
+    def wrap(self, model, collective):
+        self.seen.append("wrap")
+        return torch.nn.Sequential(model)
+
+    def skip_warmup(self):
+        self.seen.append("skip_warmup")
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def test_a_recorder_answers_all_as_what_it_records(tmp_path):
+    def body(collective):
+        odd = Odd(8)
+        recorder = StepRecorder(odd, collective, [5], tmp_path / "recorded.json")
+        for name in Odd.__dict__.keys() & {name for name in vars(Algorithm) if not name.startswith("_")}:
+            if not callable(getattr(odd, name)):
+                assert getattr(recorder, name) == getattr(odd, name), name
+        recorder.density = 0.25
+        recorder.begin(torch.zeros(8))
+        assert isinstance(recorder.wrap(torch.nn.Linear(1, 1), collective), torch.nn.Sequential)
+        recorder.skip_warmup()
+        algorithms.one_step(recorder, torch.zeros(8), collective)
+        assert recorder.state_dict() == {"seen": ["begin", "wrap", "skip_warmup", 0.25, "mix"]}
+        recorder.load_state_dict({"seen": []})
+        assert odd.seen == []
+
+    on_ranks(1, body)
+
+
+def test_buckets_and_levels_answer_as_their_parts():
+    both = Buckets([slice(4, 8), slice(0, 4)], [Odd(4), Odd(4)])
+    levels = Hierarchical(lambda: Odd(8), ["a", "a"], 0, period=3)
+    follower = Hierarchical(lambda: Odd(8), ["a", "a"], 1, period=3)
+    assert (both.period, both.delay, both.messages_depend_on_values, both.density) == (3, 2, True, 0.5)
+    assert (both.selected, levels.selected, follower.selected) == (14, 7, None)
+    assert levels.period == follower.period == 3
+    for algorithm in (both, levels, follower):
+        algorithm.skip_warmup()
+    assert [part.seen for part in both.parts] == [["skip_warmup"]] * 2 and levels.inner.seen == ["skip_warmup"]
+    dense = Buckets([slice(0, 4)], [Algorithm(4)])
+    assert dense.selected is None
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        ["bucket_mb=0.3", "scope=bucket"],
+        ["nodes=4", "machines=2", "hierarchical=true"],
+        ["nodes=4", "machines=2", "hierarchical=true", "bucket_mb=0.3", "scope=bucket", "overlap=on"],
+        ["probe_steps=[2]"],
+    ],
+    ids=" ".join,
+)
+def test_a_run_says_what_was_selected_whatever_its_algorithm_is_in(choices, tmp_path):
+    run = config(tmp_path, *QUICK, "algo=topk", "nodes=2", "steps=3", *choices)
+    assert loop.run(run)["state"] == "done"
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+    assert [line["selected"] for line in lines] == [line["k"] for line in lines] and len(lines) == 3

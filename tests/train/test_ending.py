@@ -1,0 +1,128 @@
+"""The end of a sweep: what the table and the sentences below it say, and the commands that are offered."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.comm.cost_formulas import closed_form
+from repro.comm.traffic import Link
+from repro.config.compose import compose
+from repro.config.schema import Config
+from repro.density import entries
+from repro.runs import progress
+from repro.train import ending, next_steps
+
+M = 269_722
+
+
+def summary(config: Config, **more: Any) -> dict[str, Any]:
+    """What a finished run of ResNet-20 leaves, its seconds of communication by the formulas."""
+    wire, k = config.network, entries(config.density, M)
+    name, nodes = config.algo.name, config.nodes
+    seconds = closed_form(name, nodes, M, k, Link(wire.alpha_s, wire.beta_s_per_byte))
+    sent = {"dense": 4 * M, "topk": 8 * k * (nodes - 1), "gtopk": 16 * k}[name]
+    times = {"compute_s": 0.05, "compress_s": 0.001, "communicate_s": seconds, "hidden_s": 0.0}
+    return times | {
+        "test_accuracy": 0.9, "bytes_sent_per_step": sent, "density": config.density, "k": k, "state": "done",
+        "source": "modelled", "network": wire.name, "folder": str(config.folder), "error": None,
+        "bytes_sent_between": None, "bytes_sent_worst_rank": None, **more,
+    }  # fmt: skip
+
+
+def ended(words: str, **more: Any) -> tuple[list[Config], list[dict[str, Any]]]:
+    configs = compose(shlex.split(words))
+    return configs, [summary(config, **more) for config in configs]
+
+
+def test_a_run_that_ends_in_the_density_warm_up_says_so_beside_its_bytes() -> None:
+    configs, summaries = ended("algo=gtopk steps=20 data=digits", density=0.004, k=1078)
+    (row,) = ending.rows(configs, summaries)
+    names = list(row)
+    assert names[names.index("sent per step") + 1] == "at density" and row["at density"] == "0.004"
+    assert any(
+        "inside its density warm-up" in line and "k = 1,078" in line for line in ending.notes(configs, summaries)
+    )
+    configs, summaries = ended("algo=gtopk")
+    assert "at density" not in ending.rows(configs, summaries)[0] and len(ending.notes(configs, summaries)) == 1
+
+
+def test_the_quickstart_ends_with_why_gtopk_takes_longer_than_topk() -> None:
+    """With 1 % of ResNet-20 on 1 Gbps; the turn is where the formulas say, not at a number of nodes that is told."""
+    (said,) = ending.rounds_against_bytes(*ended("experiment=quickstart"))
+    assert "in 4 rounds of messages instead of 2" in said and "docs/algorithms.md" in said
+    (turn,) = re.findall(r"ahead from (\d+) nodes on", said)
+    for nodes in (int(turn) // 2, int(turn)):
+        configs, summaries = ended(f"experiment=quickstart nodes={nodes} data=synthetic data.train_images=10000")
+        assert bool(ending.rounds_against_bytes(configs, summaries)) == (nodes < int(turn))
+
+
+def test_the_screen_shows_the_k_of_the_documentation() -> None:
+    (config,) = compose(["model=resnet20", "algo=gtopk", "nodes=32"])
+    said = progress.sent(config, M, lambda density: entries(density, M))
+    assert said == "k = 269 of 269,722 parameters (density 0.001), in its warm-up 1,078"
+    assert "k = 269 largest of 269,722" in (Path(__file__).parents[2] / "docs" / "index.md").read_text()
+
+
+def offered(words: str, **more: Any) -> tuple[list[Config], list[list[str]]]:
+    configs, summaries = ended(words, **more)
+    return configs, [command for _, command in next_steps.suggest(configs, summaries, shlex.split(words))]
+
+
+def settings(command: Sequence[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in command[2:] if "=" in word)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "experiment=quickstart 'results=/tmp/my runs'",
+        "algo=gtopk steps=20 data=digits 'results=/tmp/my runs' density_warmup=[]",
+        "model=resnet20 algo=dense,topk,gtopk epochs=2 nodes=8 data.root=/data network=ethernet10g",
+    ],
+)
+def test_next_keeps_what_was_typed_and_trains_no_longer(words: str) -> None:
+    typed = {key: value for key, value in (word.split("=", 1) for word in shlex.split(words))}
+    configs, commands = offered(words)
+    assert len(commands) >= 2
+    runs = [command for command in commands if command[1] == "run"]
+    assert runs
+    for command in runs:
+        assert shlex.split(shlex.join(command)) == command
+        assert settings(command).get("results") == typed.get("results")
+        new = compose(command[2:])
+        assert not {config.folder for config in new} & {config.folder for config in configs}, "it is done already"
+        for config in new:
+            assert config.epochs == 1 or (config.epochs, config.steps) == (configs[0].epochs, configs[0].steps)
+    (other,) = (command for command in commands if command[1] == "simulate")
+    assert "--run" in other and settings(other)["network"] != configs[0].network.name
+    assert all("141" not in shlex.join(command) for command in commands)
+
+
+def test_what_is_not_done_comes_first_and_nothing_new_is_offered() -> None:
+    words = "algo=dense,gtopk 'results=/tmp/my runs' steps=3"
+    _, commands = offered(words, state="failed", source=None)
+    assert commands == [["repro", "run", *shlex.split(words)]]
+    configs, summaries = ended("algo=dense", state="preempted", source=None)
+    assert [command for _, command in next_steps.suggest(configs, summaries, None)] == [["repro", "status"]]
+
+
+def test_the_figure_of_an_experiment_is_offered_with_its_runs() -> None:
+    _, commands = offered("experiment=convergence model=resnet20 epochs=2 algo=dense,topk,gtopk seed=0")
+    assert ["repro", "plot", "figures", "--only", "convergence", "--runs", "results/runs"] in commands
+
+
+def test_bytes_that_depend_on_values_come_with_their_range_and_the_busiest_node() -> None:
+    told = {"bytes_sent_between": (3700, 9500), "bytes_sent_worst_rank": 5300.0}
+    configs, summaries = ended("algo=dense nodes=4", **told)
+    (line,) = [line for line in ending.notes(configs, summaries) if "depend on values" in line]
+    assert "3.70 kB to 9.50 kB" in line and "busiest node sends 5.30 kB" in line
+
+
+def test_a_folder_that_looks_like_an_option_is_typed_as_a_path() -> None:
+    configs, summaries = ended("algo=dense,topk,gtopk nodes=4 experiment=quickstart results=-x")
+    for _, words in next_steps.suggest(configs, summaries, []):
+        assert not any(word.startswith("-x") for word in words), words
