@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from repro import checkpoint
-from repro.config import compose
+from repro.config.compose import compose
+from repro.runs import checkpoint
 
 ALGORITHMS = "dense,topk,gtopk,gtopk_butterfly,gtopk_from_topk"
 

@@ -6,5 +6,20 @@ set -euo pipefail
 manifest=${1:?"usage: local.sh MANIFEST [runs at a time]"}
 at_once=${2:-1}
 
+# The Python that has the suite: the one that is named, the checkout's own, the one on the PATH, or uv's.
+here=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+if [[ -n ${PYTHON:-} ]]; then
+    python=("$PYTHON")
+elif [[ -x $here/.venv/bin/python ]]; then
+    python=("$here/.venv/bin/python")
+elif command -v python >/dev/null && python -c "import repro.cli" 2>/dev/null; then
+    python=(python)
+elif [[ -f $here/pyproject.toml ]] && command -v uv >/dev/null; then
+    python=(uv run --project "$here" python)
+else
+    echo "local.sh: no Python with this suite: type PYTHON=/path/to/venv/bin/python $0 $*" >&2
+    exit 2
+fi
+
 # Only line numbers pass through the shell: repro reads the line itself.
-seq "$(wc -l <"$manifest")" | xargs -n 1 -P "$at_once" "${PYTHON:-python}" -m repro run --manifest "$manifest" --line
+seq "$(wc -l <"$manifest")" | xargs -n 1 -P "$at_once" "${python[@]}" -m repro run --manifest "$manifest" --line
