@@ -57,6 +57,7 @@ STORY = (
     "hardware",
     "settings",
     "speedups",
+    "throughput_timed_here",
     "lab_iterations",
     "dilated_iterations",
     "dilation",
