@@ -134,3 +134,20 @@ def test_links_that_would_be_too_slow_are_refused():
     slow = dataclasses.replace(config(2, 32).network, bits_per_s=1e6)
     with pytest.raises(ConfigError, match="at least"), lab.lab(slow.bits_per_s, dilation=32):
         pass
+
+
+@pytest.mark.lab
+def test_what_the_authors_code_adds_is_measured_on_real_links(tmp_path: Path):
+    seconds = {}
+    for authors in ("none", "all"):
+        one = config(
+            4, 8, f"cluster.authors={authors}", "node=paper", "model=resnet20", "batch_per_node=128", "data=synthetic",
+            "algo=gtopk", "wandb.mode=disabled", f"results={tmp_path}",
+        )  # fmt: skip
+        loop.run(one, before_a_run)
+        lines = [line for line in run_folder.read_metrics(one.folder) if line["kind"] == "iteration_time"]
+        seconds[authors] = [line["communicate_s"] for line in lines]
+    modelled, measured = (seconds["all"][i] - seconds["none"][i] for i in (0, 1))
+    barriers, bytes_s = 2 * 2 * (ALPHA + 9e-9), 4 * 269 * 8 * 9e-9
+    assert barriers + bytes_s < modelled < 2 * (barriers + bytes_s), "and a little for two merges of 269 pairs"
+    assert 0.9 * modelled < measured < 2 * modelled, "a busy machine may be late"
