@@ -119,6 +119,16 @@ def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
     assert dilation.resolve(config(4, 8), launch) == 8
 
 
+@pytest.mark.parametrize("text", ["", '{"a": ', "[1]", '{"a": 8}', '{"a": {"dilation": 3}}', b"\xff\xfe"])
+def test_a_damaged_answer_counts_as_absent(text: str | bytes, tmp_path: Path):
+    one = compose(["cluster=lab", "cluster.dilation=auto", f"results={tmp_path}"])[0]
+    file = tmp_path / dilation.FILE
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert dilation.kept(file) == {}
+    assert dilation.resolve(one, lambda *_: dict.fromkeys(dilation.MOST, 1.0)) == 8
+    assert [one["dilation"] for one in dilation.kept(file).values()] == [8]
+
+
 def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
     rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
     sleeper = threading.Thread(target=rank.sleep_until, args=(time.monotonic() + 0.3,))
