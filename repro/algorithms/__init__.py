@@ -63,6 +63,11 @@ class Algorithm:
         """Returns the size of this rank's last selection, which is not always k; None if it selects nothing."""
         return None if self.memory is None else self.memory.selected
 
+    @property
+    def chosen(self) -> Tensor | None:
+        """Returns the indices of this rank's last selection; None if it selects nothing."""
+        return None if self.memory is None else self.memory.chosen
+
     def state_dict(self) -> dict[str, Any]:
         return {} if self.memory is None else self.memory.state_dict()
 
@@ -117,7 +122,11 @@ def load(
         algorithm: Algorithm = make(parameters, device, **given, **algo.options)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"algo={algo.name}: {error}") from error
-    return algorithm
+    if not algo.corrected:
+        return algorithm
+    from repro.algorithms._corrected import Corrected  # it is an Algorithm itself
+
+    return Corrected(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
 
 
 def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:
