@@ -20,9 +20,9 @@ class Algorithm(algorithms.Algorithm):
     last exchange. Then all ranks go on from one point: the last one, less `outer_lr` times the mean of what was sent.
     One rank alone goes on as it is.
 
-    As the paper has it, but for: the inner optimizer, which is the run's SGD with momentum, each rank's own, where the
-    paper has AdamW; chunks, which are 4,096 neighbours in the flat vector, not tiles of 64 x 64 in a layer; and the four
-    levels, a sign and two magnitudes for each chunk, where the public code spreads them over a layer's distribution.
+    Three differences from the paper: the inner optimizer is the run's SGD with each rank's own momentum, not AdamW;
+    a chunk is 4,096 neighbours in the flat vector, not a tile of 64 x 64 of a layer; and the four levels are a sign
+    and two magnitudes in each chunk, where the public code spreads four buckets over a layer's distribution.
     """
 
     mixes = True
