@@ -63,7 +63,8 @@ class Algorithm(algorithms.Algorithm):
         gathered = collective.all_gather(cut(rank))
         parts = [wire.unpack(row, room) for wire, row in zip(wires, gathered, strict=True)]
         total = Sparse(torch.cat([part.index for part in parts]), torch.cat([part.value for part in parts]))
-        self.memory.selected = sum(part.index.numel() for part in sent)
+        self.memory.chosen = torch.cat([part.index for part in sent])
+        self.memory.selected = self.memory.chosen.numel()
 
         for part in sent:
             self.memory.put_back(outside(part, total))
