@@ -31,6 +31,7 @@ class Algorithm:
     takes_shapes = False  # whether the constructor also takes `shapes` of the model's layers, in the vector's order
     scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
     messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values
+    splits_k = False  # whether a message holds about k / P entries, so that to know its size all k must be selected
     memory: ErrorFeedback | None = None  # the residual, if it selects with error feedback
     sends_pairs = False  # whether it sends sparse pairs, so that the constructor also takes `wire`, their format
     wire: Wire | None = None  # what packs its messages, if it sends pairs
