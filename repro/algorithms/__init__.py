@@ -31,6 +31,7 @@ class Algorithm:
     takes_shapes = False  # whether the constructor also takes `shapes` of the model's layers, in the vector's order
     scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
     messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values
+    splits_k = False  # whether a message holds about k / P entries, so that to know its size all k must be selected
     memory: ErrorFeedback | None = None  # the residual, if it selects with error feedback
     sends_pairs = False  # whether it sends sparse pairs, so that the constructor also takes `wire`, their format
     wire: Wire | None = None  # what packs its messages, if it sends pairs
@@ -62,6 +63,11 @@ class Algorithm:
     def selected(self) -> int | None:
         """Returns the size of this rank's last selection, which is not always k; None if it selects nothing."""
         return None if self.memory is None else self.memory.selected
+
+    @property
+    def chosen(self) -> Tensor | None:
+        """Returns the indices of this rank's last selection; None if it selects nothing."""
+        return None if self.memory is None else self.memory.chosen
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.memory is None else self.memory.state_dict()
@@ -117,7 +123,11 @@ def load(
         algorithm: Algorithm = make(parameters, device, **given, **algo.options)
     except (ValueError, KeyError) as error:
         raise ConfigError(f"algo={algo.name}: {error}") from error
-    return algorithm
+    if not algo.corrected:
+        return algorithm
+    wrapper: Any = importlib.import_module("repro.algorithms._corrected").Corrected  # which imports Algorithm from here
+    corrected: Algorithm = wrapper(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
+    return corrected
 
 
 def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:

@@ -23,12 +23,13 @@ class Algorithm(algorithms.Algorithm):
             raise ValueError(f"selector={selector} has nothing to select here; leave algo.selector out")
         self.residual = torch.zeros(parameters, device=device)
         self.seed, self.steps = seed, 0
+        self.index = torch.empty(0, dtype=torch.int64, device=device)  # of the entries that all ranks sent last
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         m = gradient.numel()
         generator = np.random.default_rng(derive(self.seed, "randomk", self.steps))
         chosen = generator.choice(m, min(entries(self.density, m), m), replace=False, shuffle=False)
-        index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted, for memory access in order
+        self.index = index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted: memory access in order
         self.steps += 1
         value = self.residual.add_(gradient)[index]
         mean = collective.all_reduce(value).div_(collective.size)
@@ -36,6 +37,10 @@ class Algorithm(algorithms.Algorithm):
         self.residual[index] = mean - update.to(mean.dtype)  # zeros, but for what a bfloat16 rounds away
         gradient.zero_()[index] = update
         return gradient
+
+    @property
+    def chosen(self) -> Tensor:
+        return self.index
 
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual, "steps": self.steps}

@@ -17,7 +17,8 @@ class ErrorFeedback:
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
         self.residual = torch.zeros(parameters, device=device)
         self.select: Selector = named(selector)
-        self.selected = 0  # size of the last selection; an approximate selector may return fewer than k
+        self.chosen = torch.empty(0, dtype=torch.int32, device=device)  # indices of the last selection
+        self.selected = 0  # its size; an approximate selector may return fewer than k
 
     def accumulate_and_select(self, gradient: Tensor, k: int) -> Sparse:
         """Adds the gradient to the residual, then removes about k of its largest entries and returns them."""
@@ -26,7 +27,7 @@ class ErrorFeedback:
         else:
             local = self.select(self.residual.add_(gradient), k)
             self.residual[local.index.long()] = 0
-        self.selected = local.index.numel()
+        self.chosen, self.selected = local.index, local.index.numel()
         return local
 
     def put_back(self, entries: Sparse) -> None:

@@ -42,12 +42,16 @@ class Wire:
             self.taken.append(lost(sparse, received))
         return message, received
 
-    def within(self, start: int, stop: int) -> Wire:
-        """Returns a wire for indices from `start` to below `stop` alone, in which the gaps between them are shorter."""
+    def within(self, start: int, stop: int, parameters: int | None = None) -> Wire:
+        """Returns a wire for indices from `start` to below `stop` alone, in which the gaps between them are shorter.
+
+        `parameters` of the model are there; by default its share, as the span is of the residual.
+        """
         if self.name == "pairs":
             return self
         part = copy.copy(self)  # what rounding takes is the same list
-        part.start, part.parameters = start, -(-(stop - start) * self.parameters // self.memory.residual.numel())
+        share = -(-(stop - start) * self.parameters // self.memory.residual.numel())
+        part.start, part.parameters = start, share if parameters is None else parameters
         return part
 
     def room(self, k: int) -> Tensor:

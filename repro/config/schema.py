@@ -47,11 +47,20 @@ class Algo(Checked):
     file: str = key(default="", result=False)  # the module in repro/algorithms; "" = name
     selector: Literal["exact", "sampled", "gaussian", "chunked", "mstopk"] = key(default="exact")
     wire: Literal["pairs", "gaps", "gaps-bf16", "packed"] = key(default="pairs")
+    correction: float = key(default=0.0, low=0, below=1)  # momentum of each rank's velocity; 0 = it has none
+    mask: Literal["none", "selected", "delivered"] = key(default="none")
+    clip: float = key(default=0.0, low=0, high=1e30)
+    boost: float = key(default=1.0, low=1, high=2)
     options: dict = key(default=dict)
 
     @property
     def module(self) -> str:
         return self.file or self.name
+
+    @property
+    def corrected(self) -> bool:
+        """Returns whether what is selected from is made of the gradient by `correction`, `clip` or `boost`."""
+        return bool(self.correction or self.clip or self.boost != 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,8 +58,9 @@ class Lock:
                 os.utime(self.file)
 
     def release(self) -> None:
+        """Gives the folder back. Where a full disk refuses that, the owner is stale once this process has ended."""
         self.stopped.set()
-        with _guarded(self.file.parent):
+        with suppress(OSError), _guarded(self.file.parent):
             if _read(self.file) == self.me:
                 self.file.unlink()
 

@@ -74,14 +74,16 @@ def all_rounds(
     algorithm runs on TINY parameters with one selected entry, and every message is then scaled to the real sizes:
     q * TINY + r bytes are q bytes a parameter and r bytes a selected entry; where r holds whole messages of pairs, each
     has the bytes of k pairs in its wire format. Other algorithms run on tensors that have the model's size and no
-    content. Where messages depend on values, all ranks run at once on random values, first
-    a step and then the period. Raises ConfigError.
+    content. Where a message holds a part of k, each rank selects all k of a stand-in. Where messages depend on
+    values, all ranks run at once on random values, first a step and then the period. Raises ConfigError.
     """
     if algorithms.of(algo).messages_depend_on_values:
         rounds = _run_all(algo, size, parameters, k)
         return [rounds[rank] for rank in ranks or range(size)]
     if not algo.sparse:
         return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks or range(size)]
+    if algorithms.of(algo).splits_k:
+        return [_selecting(algo, rank, size, parameters, k) for rank in ranks or range(size)]
     if size * 8 > TINY:
         raise ConfigError(f"nodes={size}: rounds are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
@@ -102,6 +104,15 @@ def _of_size(algo: Algo, rank: int, size: int, parameters: int, shapes: Sequence
     algorithm = steady(algo, parameters, "meta", shapes)
     for _ in range(algorithm.period):
         algorithms.one_step(algorithm, torch.empty(parameters, device="meta"), collective)
+    return collective.traffic.rounds
+
+
+def _selecting(algo: Algo, rank: int, size: int, parameters: int, k: int) -> list[Round]:
+    collective = Collective(Echo(rank, size))
+    algorithm = few_parameters(algo, parameters, k)
+    gradient = torch.randn(stand_in(parameters, k), generator=torch.Generator().manual_seed(0))
+    for _ in range(algorithm.period):
+        algorithms.one_step(algorithm, gradient.clone(), collective)
     return collective.traffic.rounds
 
 

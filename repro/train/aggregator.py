@@ -82,6 +82,14 @@ def rules(config: Config) -> Rules:
             "Leave momentum out, or type algo.KEY=VALUE for a key of its own",
         ),
         (
+            algo.correction > 0 and config.momentum > 0,
+            f"algo.correction={algo.correction:g}: momentum before selection takes the place of SGD's; type momentum=0",
+        ),
+        (
+            algo.mask != "none" and algo.correction == 0,
+            f"algo.mask={algo.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9",
+        ),
+        (
             algo.options.get("topology") == "shift_one" and config.nodes % 2 == 1,
             f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes} must be even; "
             "for an odd number type algo.topology=ring, all or random_pairs",

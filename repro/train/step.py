@@ -52,7 +52,9 @@ class Worker:
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, self.generator, **config.model.options
         )
-        self.replica = Replica(model.to(rank.device), config.momentum, config.weight_decay)
+        # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; before it, it does not see it
+        weight_decay = config.weight_decay / (1 - config.algo.correction)
+        self.replica = Replica(model.to(rank.device), config.momentum, weight_decay)
         layers = list(model.parameters())
 
         self.algorithm = aggregator.load(config, [layer.shape for layer in layers], rank, alone)

@@ -16,12 +16,18 @@ SPARSE = [name for name in NAMES if CHOICES[name].sparse]
 SIZES = [1, 2, 3, 4, 6, 7, 8]
 
 # The settings at which an algorithm with momentum of its own feeds back gradients, and nothing else.
-PLAIN = {"dgc": {"momentum": 0.0}, "qadam": {"warmup_steps": 0, "beta1": 0.0, "eps": 1.0}}
+PLAIN = {
+    "dgc": {"momentum": 0.0},
+    "gtopk_corrected": {"correction": 0.0},
+    "qadam": {"warmup_steps": 0, "beta1": 0.0, "eps": 1.0},
+    "demo": {"decay": 1.0, "sign": False, "average": "nodes"},
+}
 # How far the update may be from the mean gradient, where entries are -9 to 9: a quantum there, and one back.
 ERRORS = {"bytegrad": 2 * 18 / 255, "qsgd": 2 * 9 / 127, "fp16": 9 * 2**-10}
 
 ABOUT = {name: about(name) for name in NAMES}
 CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("worker", "worker and owner")]
+SCALING = [name for name in NAMES if algorithms.of(CHOICES[name]).scales]
 LOSSY = [name for name in NAMES if ABOUT[name]["family"] in ("quantised", "low rank")]
 
 
@@ -68,10 +74,10 @@ def test_nothing_is_lost(name, size):
     assert torch.allclose(applied + kept, x.double().sum((0, 1)), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in LOSSY])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in [*LOSSY, *SCALING]])
 def test_density_one_is_dense(name):
     x = gradients(4, 2, "ties")
-    for updates, _ in train(name, 4, x, 1.0):
+    for updates, _ in train(name, 4, x, 1.0, **PLAIN.get(name, {})):
         assert torch.allclose(updates, x.mean(1))
 
 
@@ -96,7 +102,7 @@ def test_with_error_feedback_the_same_gradient_again_and_again_arrives(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_one_rank_is_sgd_and_with_1_bit_adam_it_is_adam(name):
     x = gradients(1, 4, "ties")
-    alone = train(name, 1, x, 1.0, **({"warmup_steps": 2} if name == "qadam" else {}))[0][0]
+    alone = train(name, 1, x, 1.0, **({"warmup_steps": 2} if name == "qadam" else PLAIN.get(name, {})))[0][0]
     if not algorithms.of(CHOICES[name]).scales:
         assert torch.equal(alone, x[:, 0])
     if name != "qadam":

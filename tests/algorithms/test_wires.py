@@ -16,9 +16,10 @@ from repro.train import loop
 
 NAMES = [name for name, choice in CHOICES.items() if algorithms.of(choice).sends_pairs]
 EXACT = {  # what loses nothing: a name, and the options with which it does
-    **{name: (name, {}) for name in NAMES if name not in ("gtopk", "dgc")},
+    **{name: (name, {}) for name in NAMES if name not in ("gtopk", "gtopk_corrected", "dgc")},
     "tree": ("gtopk", {"residual": "exact"}),
     "dgc": ("dgc", {"momentum": 0.0}),
+    "corrected": ("gtopk_corrected", {"correction": 0.0, "residual": "exact"}),
 }
 ROUNDING = [wire for wire in WIRES if wire not in LOSSLESS]
 
@@ -83,7 +84,7 @@ def test_what_rounds_rounds_and_what_it_takes_arrives_later(wire, name):
 
 
 def plain(name: str) -> dict:
-    return {"momentum": 0.0, "selector": "exact"} if name == "dgc" else {}
+    return {"dgc": {"momentum": 0.0, "selector": "exact"}, "gtopk_corrected": {"correction": 0.0}}.get(name, {})
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

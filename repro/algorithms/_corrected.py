@@ -1,0 +1,85 @@
+"""Momentum correction (Lin et al., ICLR 2018, section 3): momentum before selection, for any algorithm."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from repro.algorithms import Algorithm
+from repro.comm.collective import Collective
+from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.wire import Wire
+
+
+class Corrected(Algorithm):
+    """Gives `inner` this rank's velocity, u = momentum u + g, in place of its gradient g; SGD then has no momentum.
+
+    `mask` sets to zero what is stale in u (momentum factor masking): entries that this rank `selected`, as in DGC, or
+    only those of them that were `delivered`, which are in the update. `clip` bounds the L2 norm of each rank's gradient
+    by clip / sqrt(P); 0 does not. `boost` multiplies what was selected but not delivered, to be sent sooner.
+    """
+
+    def __init__(
+        self,
+        inner: Algorithm,
+        parameters: int,
+        device: torch.device | str = "cpu",
+        momentum: float = 0.9,
+        mask: str = "none",
+        clip: float = 0.0,
+        boost: float = 1.0,
+    ):
+        self.inner, self.momentum, self.mask, self.clip, self.boost = inner, momentum, mask, clip, boost
+        self.velocity = torch.zeros(parameters, device=device)
+        self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
+        self.messages_depend_on_values = inner.messages_depend_on_values
+
+    @property
+    def density(self) -> float:
+        return self.inner.density
+
+    @density.setter
+    def density(self, value: float) -> None:
+        self.inner.density = value
+
+    @property
+    def memory(self) -> ErrorFeedback | None:  # type: ignore[override]
+        return self.inner.memory
+
+    @property
+    def chosen(self) -> Tensor | None:
+        return self.inner.chosen
+
+    @property
+    def wire(self) -> Wire | None:  # type: ignore[override]
+        return self.inner.wire
+
+    def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        if self.clip:
+            most = self.clip / math.sqrt(collective.size)
+            gradient.mul_((most / gradient.norm().clamp_min(1e-30)).clamp_max(1.0))
+        gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
+        update = self.inner.step(gradient, collective)
+        if self.chosen is not None:
+            self._after(self.chosen.long(), update)
+        return update
+
+    def _after(self, chosen: Tensor, update: Tensor) -> None:
+        delivered = update[chosen] != 0
+        if self.mask != "none":
+            self.velocity[chosen if self.mask == "selected" else chosen[delivered]] = 0
+        if self.boost != 1 and self.memory is not None:
+            self.memory.residual[chosen[~delivered]] *= self.boost
+
+    def skip_warmup(self) -> None:
+        self.inner.skip_warmup()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.inner.state_dict(), "velocity": self.velocity}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+        self.velocity.copy_(state["velocity"])

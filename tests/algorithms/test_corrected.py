@@ -1,0 +1,86 @@
+"""Momentum before selection: what leaves the velocities, what is conserved, and when it is plain momentum."""
+
+import pytest
+import torch
+from algorithm_steps import CHOICES, M, gradients, train
+from thread_ranks import on_ranks
+
+from repro import algorithms
+from repro.config import compose
+
+CORRECTED = [name for name in CHOICES if "correction" in compose.declared("algo", name)]
+
+
+def velocities(x: torch.Tensor, momentum: float) -> torch.Tensor:
+    """[steps, P, M]: u = momentum u + g of each rank."""
+    rows, u = [], torch.zeros_like(x[0])
+    for g in x:
+        u = momentum * u + g
+        rows.append(u)
+    return torch.stack(rows)
+
+
+def test_every_algorithm_that_can_be_corrected_says_so():
+    assert {"gtopk", "gtopk_butterfly", "gtopk_exact", "topk", "randomk", "onebit"} <= set(CORRECTED)
+
+
+@pytest.mark.parametrize("name", [name for name in CORRECTED if name != "onebit"])
+def test_at_density_one_it_is_momentum_after_aggregation(name):
+    x = gradients(3, 4, "ties")
+    for updates, _ in train(name, 3, x, 1.0, correction=0.5):
+        assert torch.allclose(updates, velocities(x, 0.5).mean(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [2, 4, 7])
+@pytest.mark.parametrize("name", [name for name in CORRECTED if name not in ("gtopk", "gtopk_corrected")])
+def test_without_a_mask_every_velocity_arrives_or_stays(name, size):
+    """The paper's residual rule alone loses some of it: what merges drop."""
+    x = gradients(size, 4, "ties")
+    ranks = train(name, size, x, 0.01, correction=0.5)
+    kept = torch.stack([residual for _, residual in ranks]).double().sum(0)
+    applied = ranks[0][0].double().sum(0) * size
+    assert torch.allclose(applied + kept, velocities(x, 0.5).double().sum((0, 1)), atol=1e-3)
+
+
+def steps_of_gtopk(x: torch.Tensor, **options) -> list:
+    """Returns of each rank, after the last step: the update, what was selected, velocity and residual."""
+    choice = compose.algorithm("gtopk_corrected", {"correction": 0.5, **options})
+
+    def body(collective):
+        algorithm = algorithms.load(choice, M)
+        algorithm.density = 0.01
+        for g in x[:, collective.rank]:
+            update = algorithm.step(g.clone(), collective).clone()
+        return update, algorithm.chosen.long(), algorithm.velocity, algorithm.memory.residual
+
+    return on_ranks(x.shape[1], body)
+
+
+def test_masks_set_to_zero_what_was_selected_or_what_was_delivered():
+    x = gradients(4, 1, "normal")
+    for rank, (update, chosen, velocity, _) in enumerate(steps_of_gtopk(x, mask="selected")):
+        assert len(chosen) == 10 and not velocity[chosen].any() and (update[chosen] == 0).any()
+        assert velocity.count_nonzero() == M - 10
+        delivered = chosen[update[chosen] != 0]
+        _, _, other, _ = steps_of_gtopk(x, mask="delivered")[rank]
+        assert not other[delivered].any() and other.count_nonzero() == M - len(delivered)
+
+
+def test_a_boost_is_of_what_was_selected_and_not_delivered():
+    x = gradients(4, 1, "normal")
+    for plain, boosted in zip(steps_of_gtopk(x), steps_of_gtopk(x, boost=1.01), strict=True):
+        update, chosen, _, residual = plain
+        waiting = chosen[update[chosen] == 0]
+        assert len(waiting) > 0
+        expected = residual.clone()
+        expected[waiting] *= 1.01
+        assert torch.equal(boosted[3], expected)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_clip_bounds_the_gradient_of_each_rank(size):
+    x = gradients(size, 1, "normal")
+    x[0, 0] *= 100
+    for rank, (_, _, velocity, _) in enumerate(steps_of_gtopk(x, clip=40.0)):
+        most = 40.0 / size**0.5
+        assert velocity.norm() == pytest.approx(min(most, float(x[0, rank].norm())), rel=1e-5)
