@@ -101,7 +101,7 @@ def one_of_each(settings: list[str]) -> list[str]:
     given = {word.partition("=")[0]: word.replace("algo=all", "algo=dense") for word in settings}
     if "nodes" in given:
         given["nodes"] = f"nodes={doubled(given['nodes'][6:])}"
-    return [*({"algo": "algo=dense", "model": "model=resnet20", "nodes": "nodes=4"} | given).values()]
+    return [*({"algo": "algo=gtopk", "model": "model=resnet20", "nodes": "nodes=4"} | given).values()]
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:

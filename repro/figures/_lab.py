@@ -4,7 +4,7 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 COLLECTIVES = (
-    "repro bench collectives nodes=4,8,16,32 cluster.dilation=16 --parameters 270k,2.7M,25.6M "
+    "repro bench collectives cluster=lab nodes=4,8,16,32 cluster.dilation=16 --parameters 270k,2.7M,25.6M "
     "--out results/lab/dilated/collectives.jsonl"
 )
 

