@@ -23,6 +23,7 @@ class Reach:
     target: float
     epochs: tuple[float, ...]
     samples: tuple[float, ...]
+    elsewhere: bool = False  # whether they did on another schedule than the one that is compared
 
     @property
     def best(self) -> float:

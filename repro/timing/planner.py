@@ -138,7 +138,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
         time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
-        found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves)))
+        found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves, groups)))
     least = min(choice.seconds for choice in found)
 
     def order(choice: Choice) -> tuple[bool, float, bool, tuple[int, bool, bool], float]:

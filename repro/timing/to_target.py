@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
@@ -39,12 +40,16 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
     ]
 
 
-def reach(target: float, config: Config, groups: Sequence[Group]) -> Reach | None:
+def reach(target: float, config: Config, curves: Sequence[Group], others: Sequence[Group] = ()) -> Reach | None:
     """Returns when `config` reached the target in the best of its runs; None if there is no run.
 
-    Of those runs, ones with as many nodes come first; else it is taken to need as many samples on any number.
+    Of those runs, ones with as many nodes come first; else it is taken to need as many samples on any number. A run
+    among `others`, on another schedule, tells only how accurate it was: its times are of another training.
     """
-    own = of(config, groups)
+    own = of(config, curves)
+    if not own:
+        elsewhere = time_to_target.soonest(of(config, others), target)
+        return elsewhere and dataclasses.replace(elsewhere, epochs=(), samples=(), elsewhere=bool(elsewhere.samples))
     return time_to_target.soonest([g for g in own if g.nodes == config.nodes] or own, target)
 
 
@@ -76,29 +81,33 @@ def cell(found: Reach | None, times_s: Sequence[float]) -> str:
     if found is None:
         return "– (no curve)"
     if not times_s:
-        return f"– (best {100 * found.best:.1f} %)"
+        why = " on another schedule" if found.elsewhere else " not by all seeds" if found.best >= found.target else ""
+        return f"– (best {100 * found.best:.1f} %{',' * bool(why)}{why})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
-    return f"{mean:.3g} (n = 1)" if found.group.n == 1 else f"{mean:.3g} ({low:.3g} to {high:.3g})"
+    spread = f"n = {found.group.n}" if low == high else f"{low:.3g} to {high:.3g}"
+    return f"{mean:.3g} ({spread})"
 
 
 def origin(target: float, found: Sequence[Reach | None]) -> str:
     """Says on which curves a ranking by the time to the target rests."""
     reaches = [one for one in found if one is not None]
+    got = [one for one in reaches if one.samples]
     if not reaches:
         return (
             f"target={target:g}: no committed run of these has a curve of this model and data; "
             "type repro run experiment=convergence, then repro results collect"
         )
-    groups = [one.group for one in reaches]
-    nodes = ", ".join(map(str, sorted({group.nodes for group in groups})))
-    got = [one for one in reaches if one.samples]
-    schedule = time_to_target.schedule(groups[0])
     if not got:
-        return f"target={target:g}: no committed run of these reached it (schedule of {schedule}, P = {nodes})"
+        first = max(reaches, key=lambda one: one.best)
+        return (
+            f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
+            f"{100 * first.best:.1f} % (schedule of {time_to_target.schedule(first.group)})"
+        )
+    nodes = ", ".join(map(str, sorted({one.group.nodes for one in got})))
     seeds = sorted({one.group.n for one in got})
     spread = "n = 1: one seed, so no spread is known" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
     return (
-        f"time to {target:g}: epochs of committed curves (schedule of {schedule}, P = {nodes}; {spread}) times the "
-        "predicted iteration; as many samples are taken to be needed on any number of nodes, and an epoch is the least "
-        "that can be told apart"
+        f"time to {target:g}: epochs of committed curves (schedule of {time_to_target.schedule(got[0].group)}, "
+        f"P = {nodes}; {spread}) times the predicted iteration; as many samples are taken to be needed on any number "
+        "of nodes, and an epoch is the least that can be told apart"
     )

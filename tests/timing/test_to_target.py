@@ -11,6 +11,7 @@ from repro.config.schema import Config
 from repro.report.summaries import Group
 from repro.timing import planner, predict, to_target
 
+SOME = "algo=dense,topk,fp16"
 SLOW = ("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6")
 
 
@@ -67,10 +68,10 @@ def ranked(target: float, of: list[Group], *overrides: str) -> list[planner.Choi
 
 
 def test_the_ranking_shows_minutes_with_their_range_a_dash_with_the_best_or_that_there_is_no_curve() -> None:
-    some, three = "algo=dense,topk,fp16", groups(2)
+    some, three = SOME, groups(2)
     cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.5, three, some))}
     assert cells["fp16"] == "– (no curve)"
-    assert cells["dense"] == "– (best 50.0 %)" and cells["topk"] == "– (best 49.0 %)"
+    assert cells["dense"] == "– (best 50.0 %, not by all seeds)" and cells["topk"] == "– (best 49.0 %)"
     choices = ranked(0.3, three, some)
     assert [predict.label(choice.config) for choice in choices] == ["topk", "dense", "fp16"]
     low, high = choices[1].times_to_target_s
@@ -82,13 +83,22 @@ def test_the_ranking_shows_minutes_with_their_range_a_dash_with_the_best_or_that
     assert "to target (min)" not in planner.rows(ranked(0.3, [], some))[0]
 
 
+def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
+    dense, topk = groups()
+    whole = replace(topk, settings=topk.settings | {"epochs": 141, "scale_schedule": False})
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.495, [dense, whole], SOME))}
+    assert cells["topk"] == "– (best 49.0 %)" and cells["dense"].endswith("(n = 1)")
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, [dense, whole], SOME))}
+    assert cells["dense"] == "– (best 50.0 %, on another schedule)" and cells["topk"].endswith("(n = 1)")
+
+
 def test_it_says_on_which_curves_it_rests() -> None:
     reaches = [choice.reach for choice in ranked(0.3, groups(), "algo=dense,topk")]
     said = to_target.origin(0.3, reaches)
     assert "(schedule of 141 epochs compressed to 5, P = 4; n = 1: one seed, so no spread is known)" in said
     assert "n = 2 seeds" in to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], groups(2))])
     missed = to_target.origin(0.9, [choice.reach for choice in ranked(0.9, groups(), "algo=dense,topk")])
-    assert missed.startswith("target=0.9: no committed run of these reached it (schedule of 141 epochs compressed")
+    assert missed.startswith("target=0.9: no committed run of these reached it; the best is dense, 50.0 % (schedule of")
     assert "has a curve of this model and data" in to_target.origin(0.9, [None])
 
 
