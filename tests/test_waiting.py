@@ -1,7 +1,11 @@
 """What is shown while a command works: a bar with the time left on a terminal, one plain line elsewhere."""
 
 import io
+import os
+import pty
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tiny_runs import QUICK, config
@@ -80,3 +84,26 @@ def test_what_is_predicted_shows_how_far_it_is(
     total = label.split()[1]
     said = screen.getvalue()
     assert label in said and f"0/{total}" in said and f"{total}/{total}" in said
+
+
+def on_a_terminal(*words: str) -> tuple[int, str]:
+    """Runs a command as a process whose input and output are a terminal of 80 columns; returns its code and screen."""
+    pid, screen = pty.fork()
+    if pid == 0:
+        os.environ |= {"COLUMNS": "80", "TERM": "xterm"}
+        os.execv(sys.executable, [sys.executable, "-m", "repro", *words])
+    shown = b""
+    with suppress(OSError):  # Linux's end of a terminal that its process has left
+        while part := os.read(screen, 65536):
+            shown += part
+    os.close(screen)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode(errors="replace")
+
+
+def test_a_run_says_that_it_reads_its_data_also_where_ranks_are_processes(tmp_path: Path) -> None:
+    code, shown = on_a_terminal(
+        "run", "data=digits", "nodes=2", "steps=1", "cluster=processes", "wandb.mode=disabled", f"results={tmp_path}"
+    )
+    assert code == 0, shown
+    for phase in ("starting", "reading digits", "training", "evaluating"):
+        assert phase in shown

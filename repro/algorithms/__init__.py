@@ -125,9 +125,9 @@ def load(
         raise ConfigError(f"algo={algo.name}: {error}") from error
     if not algo.corrected:
         return algorithm
-    from repro.algorithms._corrected import Corrected  # it is an Algorithm itself
-
-    return Corrected(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
+    wrapper: Any = importlib.import_module("repro.algorithms._corrected").Corrected  # which imports Algorithm from here
+    corrected: Algorithm = wrapper(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
+    return corrected
 
 
 def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:

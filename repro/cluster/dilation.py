@@ -41,12 +41,22 @@ def resolve(config: Config, launch: Launch) -> float:
     file, wire = Path(config.results) / FILE, config.network
     cores = len(os.sched_getaffinity(0))
     key = f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"
-    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    known = kept(file)
     if key not in known:
         known[key] = find(config, launch)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, json_text(known, indent=1) + "\n")
     return float(known[key]["dilation"])
+
+
+def kept(file: Path) -> dict[str, dict[str, Any]]:
+    """Returns what was found before; nothing where the file is missing or damaged, as it can be found again."""
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    entries = known.items() if isinstance(known, dict) else ()
+    return {key: one for key, one in entries if isinstance(one, dict) and one.get("dilation") in DILATIONS}
 
 
 def find(config: Config, launch: Launch) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import socket
 import sys
@@ -124,6 +125,14 @@ def no_data(config: Config) -> None:
 def as_threads(config: Config) -> bool:
     """Returns whether the ranks are threads of this process. Raises ConfigError."""
     return find_place(config) is None and config.cluster.name not in ("processes", "lab")
+
+
+def with_rank_0(config: Config) -> bool:
+    """Returns whether this is the process of rank 0, which shows what all wait for. Raises ConfigError."""
+    place = find_place(config)
+    if place is not None:
+        return place.rank == 0
+    return as_threads(config) or multiprocessing.current_process().name == "rank 0"
 
 
 def on_one_device(config: Config) -> bool:

@@ -80,12 +80,14 @@ class Cluster(Checked):
     """In the lab, `dilation` is D: all lasts D times as long, and results are divided by it. See docs/time.md.
 
     `alpha` says whose latency a message has: that of this machine's TCP, or network.alpha_s, as always where D > 1.
+    `authors` says what of the authors' code gTop-k's messages have: see timing.authors_messages.
     """
 
     at = "cluster."
     name: str
     dilation: Any = key(default=1)  # a number of DILATIONS, or auto
     alpha: Literal["machine", "network"] = key(default="machine")
+    authors: Literal["none", "pairs", "barriers", "merges", "all"] = key(default="none")
     options: dict = key(default=dict)
 
     def __post_init__(self) -> None:
@@ -181,6 +183,13 @@ class Config(Checked):
             object.__setattr__(self, "density_warmup", [])
         if self.node is not None and self.cluster.name != "lab":
             raise ConfigError(f"node={self.node}: only the lab measures with stated compute; type cluster=lab too.")
+        if self.cluster.authors != "none" and (self.node is None or self.algo.name != "gtopk"):
+            raise ConfigError(
+                f"cluster.authors={self.cluster.authors}: only gTop-k's messages, beside stated compute, are made like "
+                "the authors'; type algo=gtopk node=paper cluster=lab too."
+            )
+        if self.cluster.authors != "none" and (self.bucket_mb is not None or self.nodes < 2):
+            raise ConfigError(f"cluster.authors={self.cluster.authors}: type nodes=2 or more, and no bucket_mb.")
         if sorted(self.lr_drops) != self.lr_drops:
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
 

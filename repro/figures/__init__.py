@@ -57,8 +57,10 @@ STORY = (
     "hardware",
     "settings",
     "speedups",
+    "throughput_timed_here",
     "lab_iterations",
     "dilated_iterations",
+    "authors_messages",
     "dilation",
     "algorithms",
     "families",
@@ -66,6 +68,7 @@ STORY = (
     "ranking_flips",
     "relaxations",
     "planner_regret",
+    "dilated_predictions",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 WIDTHS = {"single": 3.5, "double": 7.16}  # inches: one column of a two-column page, and both

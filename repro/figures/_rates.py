@@ -7,26 +7,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.config.groups import title
 from repro.figures import _draw, _legend, _times
+from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 from repro.tables import Row
 
-APART = 0.2  # doublings of P between the marks of two algorithms: many are within a percent of each other
-OURS = {"modelled": "full", "measured": "none"}  # how their marks are filled
+APART = 0.17  # doublings of P between the marks of two algorithms: many are within a percent of each other
+OURS = {DILATED: "full", "measured": "none"}  # how their marks are filled
 KEYS = {
     "published": "published",
     "simulated": "simulated",
-    "modelled": "timed here, modelled wire",
-    "measured": "measured",
+    DILATED: "measured, time dilated",
+    "measured": "measured on GPUs",
 }
 
 
 def table(results: Results, value: str) -> list[Row]:
-    rows = _times.published(results) + _times.simulated(results) + _times.ours(results)
-    return [
-        {k: row[k] for k in ("model", "algo", "nodes", "source", "network", "batch_per_node", value)} for row in rows
-    ]
+    names = ("model", "algo", "nodes", "source", "network", "batch_per_node", value, "dilation", "repeats")
+    return [{name: row[name] for name in names} for row in _times.beside_the_paper(results)]
 
 
 def draw(rows: list[Row], value: str, label: str, unit: float, command: str, log: bool) -> Figure:
@@ -69,7 +67,7 @@ def _panel(panel: Axes, rows: list[Row], value: str) -> dict[tuple[str, str], Li
                 _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=OURS[source], **style)
             drawn[source, algo] = panel.get_lines()[-1]
     _draw.nodes_axis(panel, _times.NODES)
-    panel.set_xlim(_times.NODES[0] / 1.35, _times.NODES[-1] * 1.35)
+    panel.set_xlim(_times.NODES[0] / 1.45, _times.NODES[-1] * 1.45)
     return drawn
 
 
@@ -87,12 +85,14 @@ def _keys(drawn: dict[tuple[str, str], Line2D], algos: Sequence[str]) -> dict[st
 
 
 def _notes(rows: list[Row], models: Sequence[str], command: str) -> list[str]:
-    timed = [row for row in rows if row["source"] in OURS]
-    ours = sorted({f"{_draw.model_name(r['model'])} ({r['source']}, {title('network', r['network'])})" for r in timed})
-    absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in timed)]
+    measured = [row for row in rows if row["source"] == DILATED]
+    absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in measured)]
     return [
         "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
         "the published alpha and beta. Marks of one number of nodes stand side by side.",
-        f"Timed here: {', '.join(ours)}." if ours else "",
-        f"Not timed here: {', '.join(absent)} ({command})." if absent else "",
+        f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
+        f"{_times.slowed(measured)} ({command})."
+        if measured
+        else "",
+        f"Not measured: {', '.join(absent)} ({command})." if absent else "",
     ]

@@ -2,11 +2,13 @@
 
 from repro.figures import _draw
 from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
-from repro.report.summaries import Results
+from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 NODES = (4, 8, 16, 32)
 PUBLISHED_ON = "ethernet1g"
+COLUMNS = ("model", "algo", "nodes", "source", "network", "batch_per_node", *FIELDS, "samples_per_s", "efficiency",
+           "dilation", "repeats")  # fmt: skip
 SIMULATE = f"repro simulate model={','.join(_draw.PAPER)} nodes=4,8,16,32 --out results/summaries/simulate.json"
 
 
@@ -30,19 +32,25 @@ def simulated(results: Results) -> list[Row]:
 
 def of_experiment(results: Results, experiment: str) -> list[Row]:
     """Returns every iteration time that its finished runs have reported, measured and modelled kept apart."""
-    rows = []
-    for group in results.groups(experiment):
-        batch = group.settings["batch_per_node"] * group.settings["accumulate"]
-        for row in group.iteration_time:
-            same = (group.model, group.algo, group.nodes, row["source"], row["network"], batch)
-            rows.append(_row(*same, IterationTime.of(row)))
-    return rows
+    return [row for group in results.groups(experiment) for row in _of_group(group)]
 
 
-def ours(results: Results) -> list[Row]:
-    """Returns the times of `experiment=throughput`, and those measured in the lab."""
-    measured = [row for row in of_experiment(results, "lab") if row["source"] == "measured"]
-    return of_experiment(results, "throughput") + measured
+def _of_group(group: Group) -> list[Row]:
+    batch = group.settings["batch_per_node"] * group.settings["accumulate"]
+    here = group.model, group.algo, group.nodes
+    return [_row(*here, row["source"], row["network"], batch, IterationTime.of(row)) for row in group.iteration_time]
+
+
+def on_gpus(results: Results) -> list[Row]:
+    """Returns what `experiment=throughput` measured on a cluster of GPUs; what a CPU takes is another item's."""
+    groups = [group for group in results.groups("throughput") if group.machine.get("gpus")]
+    return [row for group in groups for row in _of_group(group) if row["source"] == "measured"]
+
+
+def beside_the_paper(results: Results) -> list[Row]:
+    """Returns the published iterations, and those of ours that have a node like the paper's: all have equal columns."""
+    ours = [{name: row.get(name) for name in COLUMNS} for row in on_the_papers_node(results)]
+    return published(results) + ours + simulated(results) + on_gpus(results)
 
 
 def dilated(results: Results) -> list[Row]:
@@ -54,8 +62,8 @@ def dilated(results: Results) -> list[Row]:
         for row in (row for row in group.iteration_time if is_dilated(row["source"])):
             same = (group.model, group.algo, group.nodes, DILATED, row["network"], batch)
             rows.append(
-                _row(*same, IterationTime.of(row))
-                | {name: row[name] for name in ("node", "dilation", "repeats", "iterations_s")}
+                _row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
+                | {name: row[name] for name in ("node", "iterations_s")}
                 | {"overlap": group.settings["overlap"], "modelled_s": modelled[0] if modelled else None}
             )
     order = _draw.models_of(rows)
@@ -67,7 +75,17 @@ def on_the_papers_node(results: Results) -> list[Row]:
     return [row for row in dilated(results) if (row["node"], row["overlap"]) == ("paper", "off")]
 
 
-def _row(model: str, algo: str, nodes: int, source: str, wire: str, batch: int, time: IterationTime) -> Row:
+def _row(
+    model: str,
+    algo: str,
+    nodes: int,
+    source: str,
+    wire: str,
+    batch: int,
+    time: IterationTime,
+    dilation: float | None = None,
+    repeats: int | None = None,
+) -> Row:
     return {
         "model": model,
         "algo": algo,
@@ -78,6 +96,8 @@ def _row(model: str, algo: str, nodes: int, source: str, wire: str, batch: int, 
         **time.row(),
         "samples_per_s": batch / time.total,
         "efficiency": time.compute_s / time.total,
+        "dilation": dilation,
+        "repeats": repeats,
     }
 
 
@@ -99,6 +119,18 @@ def published(results: Results) -> list[Row]:
                         **dict.fromkeys(FIELDS),
                         "samples_per_s": rate,
                         "efficiency": rate / by_algo["single"],
+                        "dilation": None,
+                        "repeats": None,
                     }
                 )
     return rows
+
+
+def slowed(rows: list[Row]) -> str:
+    """Returns what a caption says of `rows` from the dilated lab: the dilation, and how often each was measured."""
+    return f"time dilated {_span(rows, 'dilation')} times, n = {_span(rows, 'repeats')}"
+
+
+def _span(rows: list[Row], name: str) -> str:
+    least, most = min(row[name] for row in rows), max(row[name] for row in rows)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"

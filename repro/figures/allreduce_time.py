@@ -1,4 +1,4 @@
-"""Draws the seconds of one aggregation against the number of nodes and against the number of parameters."""
+"""Draws the time of one aggregation against the number of nodes and of parameters: the paper's model, and the lab."""
 
 from typing import Any
 
@@ -8,17 +8,19 @@ from matplotlib.figure import Figure
 from repro.comm.cost_formulas import FORMS, PLOTTED_ALPHA_S, closed_form
 from repro.comm.traffic import Link
 from repro.density import entries
-from repro.figures import _draw, _lab, _legend
+from repro.figures import _draw, _lab, _legend, _times
+from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Time of one aggregation"
-COMMAND = "repro bench collectives"
+COMMAND = _lab.COLLECTIVES
 WIDTH = "double"
+ALIKE = 1.1  # times as many parameters are drawn as the same
 
 
 def table(results: Results) -> list[Row]:
-    """Returns the authors' two panels, as plotted and with their alpha, and what the lab measured at other m."""
+    """Returns the authors' two panels, as plotted and with their alpha, and what the lab measured with time dilated."""
     wire, shape = results.paper["network"], results.paper["model_figure"]
     left, right = shape["left"], shape["right"]
     points = [("nodes", nodes, left["m"], left["density"]) for nodes in left["nodes"]]
@@ -33,93 +35,94 @@ def table(results: Results) -> list[Row]:
                 seconds = closed_form(algo, nodes, m, entries(density, m), link)
                 rows.append(_row(against, algo, nodes, m, source, seconds))
     for got in _lab.collectives(results):
-        for source, value, spread in (
-            ("measured", got["seconds"], got["spread"]),
-            ("modelled", got["modelled"], None),
-        ):
-            rows.append(_row("nodes", got["algo"], got["nodes"], got["parameters"], source, value, spread))
+        same = "nodes", got["algo"], got["nodes"], got["parameters"]
+        about = {name: got[name] for name in ("dilation", "repeats")}
+        rows.append(_row(*same, DILATED, got["seconds"]) | {"seconds_std": got["spread"]} | about)
+        rows.append(_row(*same, "modelled", got["modelled"]))
     return rows
 
 
-def _row(
-    against: str,
-    algo: str,
-    nodes: int,
-    parameters: int,
-    source: str,
-    value: float,
-    spread: float | None = None,
-) -> Row:
-    return {
-        "against": against,
-        "algo": algo,
-        "nodes": nodes,
-        "parameters": parameters,
-        "source": source,
-        "seconds": value,
-        "seconds_std": spread,
-    }
+def _row(against: str, algo: str, nodes: int, parameters: int, source: str, seconds: float) -> Row:
+    here = {"against": against, "algo": algo, "nodes": nodes, "parameters": parameters, "source": source}
+    return here | {"seconds": seconds, "seconds_std": None, "dilation": None, "repeats": None}
 
 
 def draw(rows: list[Row]) -> Figure:
-    measured = [row for row in rows if row["source"] == "measured"]
-    sizes = sorted({row["parameters"] for row in measured})
-    figure, axes, columns = _draw.grid(2 + len(sizes), height=1.75)
-    keys: dict[str, Any] = {}
-    grey: dict[str, Any] = {}
-    lab: dict[str, Any] = {}
-    for panel, against in zip(axes, ("nodes", "parameters"), strict=False):
-        mine = [row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")]
-        for algo in FORMS:
-            of_algo = [row for row in mine if row["algo"] == algo]
-            plotted, ours = ([row for row in of_algo if row["source"] == s] for s in ("as plotted", "with alpha"))
-            _draw.line(panel, ours, against, "seconds", algo, markersize=3)
-            keys.setdefault(_draw.algo_name(algo), panel.get_lines()[-1])
-            if plotted:
-                _draw.published(panel, plotted, against, "seconds", algo)
-                grey["as plotted by the authors"] = panel.get_lines()[-1]
-        if against == "nodes":
-            _draw.nodes_axis(panel, (row["nodes"] for row in mine))
-            panel.set_title(f"model, m = {mine[0]['parameters'] / 1e6:.1f} M")
-        else:
-            panel.set_xscale("log", base=2)
-            panel.set_xlabel("parameters $m$")
-            panel.set_title(f"model, P = {mine[0]['nodes']}")
-    for panel, size in zip(axes[2:], sizes, strict=False):
-        of_size = [row for row in rows if row["parameters"] == size and row["source"] in ("measured", "modelled")]
-        lab |= _measured(panel, of_size)
-    for panel in axes:
-        panel.set_yscale("log")
-        panel.minorticks_off()
-    for panel in axes[::columns]:
-        panel.set_ylabel("seconds")
-    _legend.draw(figure, keys | grey | lab)
-    _legend.note(
-        figure,
-        "Model: the authors' cost formulas with their fit of 1 GbE. As plotted: their two sparse curves "
-        "count log2 P ms of start-up; "
-        "coloured: with their alpha of 0.436 ms. Density 0.001.",
-        "Lab: one namespace a node, links shaped to 1 Gbps; markers measured, thin lines the model. "
-        "Above the model with more nodes: this machine's cores hand on all nodes' packets in turn (docs/time.md)."
-        if measured
-        else f"Measured: not run ({COMMAND}).",
+    """Draws the paper's two panels, with the measured points that are near them, and one for each other size."""
+    rows = [row | {"ms": 1e3 * row["seconds"]} for row in rows]
+    measured = [row for row in rows if row["source"] == DILATED]
+    left, right = (
+        [row for row in rows if row["against"] == against and row["source"] in ("as plotted", "with alpha")]
+        for against in ("nodes", "parameters")
     )
+    size, nodes = left[0]["parameters"], right[0]["nodes"]
+    near = [row for row in measured if size / ALIKE < row["parameters"] < size * ALIKE]
+    others = sorted({row["parameters"] for row in measured} - {row["parameters"] for row in near})
+    figure, axes, columns = _draw.grid(2 + len(others), height=1.75)
+    keys = _model(axes[0], left, "nodes") | _model(axes[1], right, "parameters")
+    keys |= _marks(axes[0], near, "nodes")
+    keys |= _marks(axes[1], [row for row in measured if row["nodes"] == nodes], "parameters")
+    _draw.nodes_axis(axes[0], (row["nodes"] for row in left + near))
+    axes[0].set_title(f"m = {size / 1e6:.1f} M")
+    axes[1].set_title(f"P = {nodes}")
+    axes[1].set_xscale("log", base=2)
+    axes[1].set_xlabel("parameters $m$")
+    for panel, other in zip(axes[2:], others, strict=True):
+        here = [row for row in rows if row["parameters"] == other]
+        _lines(panel, [row for row in here if row["source"] == "modelled"])
+        keys |= _marks(panel, [row for row in here if row["source"] == DILATED], "nodes")
+        _draw.nodes_axis(panel, (row["nodes"] for row in here))
+        panel.set_title(f"m = {other / 1e6:.3g} M")
+    for panel in axes:
+        _draw.plain_log(panel)
+    for panel in axes[::columns]:
+        panel.set_ylabel("milliseconds")
+    _legend.draw(figure, keys)
+    _legend.note(figure, *_notes(near, size, measured))
     return figure
 
 
-def _measured(panel: Axes, rows: list[Row]) -> dict[str, Any]:
-    """Draws the lab as markers with their spread, and the model with the lab's alpha and beta as thin lines.
+def _model(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
+    """Draws the authors' curves in grey, and what their formulas give with their alpha; returns the keys of both."""
+    keys: dict[str, Any] = {}
+    grey: dict[str, Any] = {}
+    for algo in FORMS:
+        plotted, ours = (
+            [row for row in rows if (row["algo"], row["source"]) == (algo, source)]
+            for source in ("as plotted", "with alpha")
+        )
+        _draw.line(panel, ours, against, "ms", algo, marker="")
+        keys[_draw.algo_name(algo)] = panel.get_lines()[-1]
+        if plotted:
+            _draw.published(panel, plotted, against, "ms", algo)
+            grey["as plotted by the authors"] = panel.get_lines()[-1]
+    return keys | grey
 
-    Returns the keys of both.
-    """
-    keys = {}
+
+def _lines(panel: Axes, rows: list[Row]) -> None:
+    """Draws the model of the messages that were measured."""
     for algo in _draw.algos_of(rows):
         points = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row["nodes"])
-        measured, modelled = ([row for row in points if row["source"] == s] for s in ("measured", "modelled"))
-        _draw.line(panel, measured, "nodes", "seconds", algo, linestyle="", markersize=3, label="_")
-        keys["lab, measured"] = panel.get_lines()[-1]
-        _draw.line(panel, modelled, "nodes", "seconds", algo, marker="", linewidth=0.8, label="_")
-        keys["lab, modelled"] = panel.get_lines()[-1]
-    _draw.nodes_axis(panel, (row["nodes"] for row in rows))
-    panel.set_title(f"lab, m = {rows[0]['parameters'] / 1e6:.3g} M")
+        _draw.line(panel, points, "nodes", "ms", algo, marker="")
+
+
+def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
+    """Draws what the lab measured as marks; returns their key."""
+    keys = {}
+    for algo in _draw.algos_of(rows):
+        points = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row[against])
+        _draw.line(panel, points, against, "ms", algo, linestyle="", markersize=3.5, label="_")
+        keys["measured, time dilated"] = panel.get_lines()[-1]
     return keys
+
+
+def _notes(near: list[Row], size: int, measured: list[Row]) -> list[str]:
+    sizes = sorted({row["parameters"] for row in near})
+    return [
+        "Lines: cost formulas with the authors' fit of 1 GbE, alpha 0.436 ms, density 0.001. Grey: as plotted by the "
+        "authors, whose two sparse curves count log2 P ms of start-up.",
+        f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; without merges."
+        if measured
+        else f"Measured: not run ({COMMAND}).",
+        f"Those beside m = {size / 1e6:.1f} M have {', '.join(f'{one / 1e6:.1f} M' for one in sizes)}." if near else "",
+    ]

@@ -20,7 +20,6 @@ COMMAND = "repro plot tables --only claims"
 SOURCES = {  # of speed-ups, and the commands that make them
     DILATED: "repro run experiment=dilated",
     "measured": "repro run experiment=throughput",
-    "modelled": "repro run experiment=throughput",
     "simulated": _times.SIMULATE,
 }
 
@@ -162,11 +161,10 @@ def _not_the_papers_node(results: Results, source: str) -> str:
     if source == "simulated":
         return "the published node's compute and compression, but no second was measured"
     gpu = results.paper["hardware"]["gpu"].split(",")[0]
-    groups = [group for name in ("throughput", "lab") for group in results.groups(name)]
+    groups = [group for group in results.groups("throughput") if group.machine.get("gpus")]
     measured = [group for group in groups if any(time["source"] == source for time in group.iteration_time)]
-    theirs = all(any(gpu.split()[-1] in own for own in group.machine.get("gpus") or []) for group in measured)
-    lacking = [] if theirs and measured else [f"the node is no {gpu}"]
-    return ", ".join(lacking + (["communication is modelled"] if source == "modelled" else []))
+    theirs = all(any(gpu.split()[-1] in own for own in group.machine["gpus"]) for group in measured)
+    return "" if theirs and measured else f"the node is no {gpu}"
 
 
 def _network(results: Results) -> Iterator[Row]:
@@ -194,8 +192,8 @@ def _network(results: Results) -> Iterator[Row]:
         f"from P = {published} (cost formulas)",
         text,
         verdicts.first_win(factors, published),
-        "measured in the lab",
-        "repro bench collectives",
+        DILATED,
+        _lab.COLLECTIVES,
         min((row["repeats"] for row in rows), default=None),
     )
 

@@ -21,6 +21,11 @@ def _place(row: Row) -> tuple[str, int]:
     return row["model"], row["nodes"]
 
 
+def name(row: Row) -> str:
+    """Returns the algorithm of an iteration, and whether its messages overlap backward."""
+    return _draw.algo_name(row["algo"]) + (", overlapped" if row["overlap"] == "on" else "")
+
+
 def _line(results: Results, row: Row, dense: Row | None) -> Row:
     rates = results.paper["throughput_per_node"].get(row["model"], {})
     theirs = rates.get(row["algo"], {}).get(row["nodes"]) if row["overlap"] == "off" else None
@@ -29,7 +34,7 @@ def _line(results: Results, row: Row, dense: Row | None) -> Row:
     return {
         "model": _draw.model_name(row["model"]),
         "nodes": row["nodes"],
-        "algorithm": _draw.algo_name(row["algo"]) + (", overlapped" if row["overlap"] == "on" else ""),
+        "algorithm": name(row),
         "node": NODES[row["node"]],
         **{f"{part[:-2]} (ms)": 1e3 * row[part] for part in PARTS},
         "hidden (ms)": 1e3 * row["hidden_s"],

@@ -1,13 +1,12 @@
 """Draws how far sparse S-SGD ends below dense, against how often an entry can move in the run: when it is free."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from repro.figures import _draw, _legend
-from repro.report import pairs, reference_curves
+from repro.report import momentum, pairs, reference_curves
 from repro.report.pairs import Pair
 from repro.report.reference_curves import Run
 from repro.report.summaries import Results
@@ -19,7 +18,7 @@ COMMAND = "repro run experiment=density_sensitivity"
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
 SHAPES = {"k entries an update": "^", "up to k × P (Top-k, DGC)": "s", "k random entries": "X"}
-MOMENTUM = {"momentum after aggregation": "#009E73", "momentum correction": "#D55E00", "no momentum": "#000000"}
+MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
 TICKS = (-1, 0, 1, 3, 10, 30)
 
 
@@ -50,7 +49,7 @@ def _of_pair(pair: Pair) -> list[Row]:
         "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
         "lr": settings["lr"],
         "density": settings["density"],
-        "momentum": _momentum(settings),
+        "momentum": momentum.rule(settings),
         "data": group.data,
         "schedule": pair.schedule,
         "whole": pair.whole,
@@ -66,13 +65,6 @@ def _of_pair(pair: Pair) -> list[Row]:
 def _moves(algo: str, density: float, steps: float, nodes: int) -> float:
     """Returns how many times an entry can be in the update, on average over all entries."""
     return density * steps * (nodes if algo in UNION else 1)
-
-
-def _momentum(settings: dict[str, Any]) -> str:
-    correction, none = list(MOMENTUM)[1:]
-    if any(name.startswith("momentum") and value for name, value in settings["algo"]["options"].items()):
-        return correction
-    return list(MOMENTUM)[0] if settings["momentum"] else none
 
 
 def _of_reference(runs: list[Run]) -> Iterator[Row]:
@@ -94,7 +86,7 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "batch_per_node": run["batch_per_node"],
                 "lr": run["lr"],
                 "density": run["density"],
-                "momentum": list(MOMENTUM)[0],
+                "momentum": momentum.AFTER,
                 "data": DATA,
                 "schedule": f"job {run['job']}",
                 "whole": True,
@@ -142,7 +134,7 @@ def _label(row: Row) -> str:
     """Names what the mark's shape, colour and filling say."""
     if row["source"] != "trained":
         return f"reference curves, {_draw.algo_name(row['algo'])}"
-    other = "" if row["momentum"] == list(MOMENTUM)[0] else f", {row['momentum']}"
+    other = "" if row["momentum"] == momentum.AFTER else f", {row['momentum']}"
     return _shape(row) + other + (", whole schedule" if row["whole"] else "")
 
 

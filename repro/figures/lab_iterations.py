@@ -11,11 +11,15 @@ COMMAND = "repro run experiment=lab"
 
 
 def table(results: Results) -> list[Row]:
-    """Returns measured and modelled seconds in separate rows; the speed-up is over dense of the same source.
+    return compared(results, "lab")
+
+
+def compared(results: Results, experiment: str) -> list[Row]:
+    """Returns measured and modelled seconds in separate rows; the speed-up is over dense of the same source and nodes.
 
     An iteration takes less than its parts where communication hides behind compute.
     """
-    rows = _times.of_experiment(results, "lab")
+    rows = _times.of_experiment(results, experiment)
     totals = {_key(row, row["algo"]): IterationTime.of(row).total for row in rows}
     table = []
     for row in rows:

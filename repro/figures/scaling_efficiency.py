@@ -7,7 +7,7 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Scaling efficiency"
-COMMAND = "repro run experiment=throughput"
+COMMAND = "repro run experiment=dilated"
 
 
 def table(results: Results) -> list[Row]:

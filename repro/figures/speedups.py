@@ -1,4 +1,4 @@
-"""Lists throughput on 32 nodes and the speed-ups of gTop-k: published, simulated and ours."""
+"""Lists throughput on 32 nodes and the speed-ups of gTop-k: published, measured and simulated."""
 
 from repro.figures import _draw, _times
 from repro.iteration_time import DILATED
@@ -6,17 +6,16 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "IV. Throughput on 32 nodes and speed-ups of gTop-k"
-COMMAND = "repro run experiment=throughput"
+COMMAND = "repro run experiment=dilated"
 NODES = 32
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
 
 
 def table(results: Results) -> list[Row]:
     rows = []
-    everything = _times.published(results) + _times.simulated(results) + _times.ours(results)
-    everything += _times.on_the_papers_node(results)
+    everything = _times.beside_the_paper(results)
     for model in _draw.models_of(everything):
-        for source in ("published", DILATED, "simulated", "modelled", "measured"):
+        for source in ("published", DILATED, "simulated", "measured"):
             rates = {
                 r["algo"]: r["samples_per_s"]
                 for r in everything

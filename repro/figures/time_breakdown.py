@@ -5,12 +5,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend, _times
-from repro.iteration_time import PARTS, IterationTime
+from repro.iteration_time import DILATED, PARTS, IterationTime
 from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Time of a gTop-k iteration on 32 nodes"
-COMMAND = "repro run experiment=throughput"
+COMMAND = "repro run experiment=dilated"
 NODES = 32
 COLOURS = {
     "compute_s": ("#0072B2", "0.35"),
@@ -27,15 +27,24 @@ def table(results: Results) -> list[Row]:
         if model in _draw.PAPER:
             time = IterationTime(*(cells[part.removesuffix("_s")] for part in PARTS))
             rows.append(_row(model, "gtopk", "published", _times.PUBLISHED_ON, cells["batch_per_node"], time))
-    for row in _times.simulated(results) + _times.ours(results):
-        if row["nodes"] == NODES and row["algo"] in ("gtopk", "gtopk_butterfly"):
+    for row in _times.beside_the_paper(results):
+        if row["nodes"] == NODES and row["algo"] in ("gtopk", "gtopk_butterfly") and row["source"] != "published":
             same = (row["model"], row["algo"], row["source"], row["network"], row["batch_per_node"])
-            rows.append(_row(*same, IterationTime.of(row)))
+            rows.append(_row(*same, IterationTime.of(row), row["dilation"], row["repeats"]))
     order = _draw.models_of(rows)
     return sorted(rows, key=lambda row: order.index(row["model"]))
 
 
-def _row(model: str, algo: str, source: str, wire: str, batch: int, time: IterationTime) -> Row:
+def _row(
+    model: str,
+    algo: str,
+    source: str,
+    wire: str,
+    batch: int,
+    time: IterationTime,
+    dilation: float | None = None,
+    repeats: int | None = None,
+) -> Row:
     return {
         "model": model,
         "algo": algo,
@@ -44,6 +53,8 @@ def _row(model: str, algo: str, source: str, wire: str, batch: int, time: Iterat
         "batch_per_node": batch,
         **time.parts(),
         "communicate_s": time.open_s,
+        "dilation": dilation,
+        "repeats": repeats,
     }
 
 
@@ -80,19 +91,20 @@ def draw(rows: list[Row]) -> Figure:
         panel.set_title(_draw.model_name(model), loc="left", pad=2)
     axes[-1].set_xlabel("share of the iteration (%)")
     _legend.draw(figure, {part: [bars[grey] for grey in sorted(bars)] for part, bars in keys.items()})
-    sources = {row["source"] for row in rows}
+    measured = [row for row in rows if row["source"] == DILATED]
     _legend.note(
         figure,
         "Published (grey): authors' script; its communication includes copies, merges and barriers. "
         "Simulated: published compute and compression, our messages on the published alpha and beta.",
-        "Modelled: compute and compression timed here on one rank, the same messages on the same network."
-        if "modelled" in sources
-        else "",
-        "" if sources & {"modelled", "measured"} else f"Timed here: not run ({COMMAND}).",
+        f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
+        f"{_times.slowed(measured)} ({COMMAND})."
+        if measured
+        else f"Measured: not run ({COMMAND}).",
     )
     return figure
 
 
 def _label(row: Row) -> str:
     what = "butterfly" if row["algo"] == "gtopk_butterfly" else "tree"
-    return "published" if row["source"] == "published" else f"{what}, {row['source']}"
+    source = "measured" if row["source"] == DILATED else row["source"]
+    return "published" if source == "published" else f"{what}, {source}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from repro.report import intervals
 from repro.report.intervals import Interval
+from repro.report.momentum import effective_lr
 from repro.report.summaries import Group
 
 
@@ -47,7 +48,10 @@ class Pair:
 
 
 def like(group: Group) -> tuple[Any, ...]:
-    """Returns all that two runs must share to be compared; the length of an uncompressed run is not part of it."""
+    """Returns all that two runs must share to be compared; the length of an uncompressed run is not part of it.
+
+    Momentum may come elsewhere, or not at all, if the learning rate makes up for it.
+    """
     settings = group.settings
     return (
         group.model,
@@ -55,7 +59,7 @@ def like(group: Group) -> tuple[Any, ...]:
         group.nodes,
         settings["batch_per_node"] * settings["accumulate"],
         settings["precision"],
-        settings["lr"],
+        effective_lr(settings),
         tuple(settings["lr_drops"]),
         settings["weight_decay"],
         settings["schedule_epochs"],

@@ -157,7 +157,8 @@ def load(place: Path | None = None, runs: Path | None = None) -> Results:
     """Loads the committed summaries; with `runs`, the finished runs there replace groups of the same settings."""
     place = place or folder()
     summaries = saved(place)
-    summaries |= {f"lab/{path.stem}": read_json(path) for path in sorted(place.glob("lab/*.json*"))}
+    for path in sorted(place.glob("lab/**/*.json*")):
+        summaries[str(path.relative_to(place).with_suffix(""))] = read_json(path)
     collected, left_out = ({}, []) if runs is None else collect(runs)
     for name, new in collected.items():
         summaries[name] = put_over(summaries.get(name, {"groups": []}), new)

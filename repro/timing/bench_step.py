@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import resource
 import statistics
@@ -87,7 +86,10 @@ def run(config: Config, steps: int) -> float:
 
 
 def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
-    """Returns the images per second of loops without ranks: forward, backward, torch.optim.SGD, channels last."""
+    """Returns the images per second of loops without ranks: forward, backward, torch.optim.SGD, channels last.
+
+    From the first step on, as those of a run are, which plan their convolutions there too.
+    """
     barrier, ends = threading.Barrier(loops + 1), [0.0] * loops
 
     def one_loop(number: int) -> None:
@@ -110,7 +112,6 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
                 F.cross_entropy(logits, labels).backward()
                 optimizer.step()
 
-        train(itertools.islice(data.batches(1, number, config.nodes, config.batch_per_node), 2))  # warm-up
         barrier.wait()
         for _ in range(steps):
             train(map(next, feeds))

@@ -98,6 +98,9 @@ def needed_bytes(configs: Sequence[Config], long: Sequence[int]) -> float:
     vectors: dict[str, int] = {}  # bytes of a gradient
     total = 0.0
     for config, count in zip(configs, long, strict=True):
+        if config.node is not None:  # nothing is trained, so there is no checkpoint
+            total += LINE_BYTES
+            continue
         if _case(config) not in vectors:
             vectors[_case(config)] = 4 * sum(map(math.prod, layers(config)))
         shared, own = 2, int(config.algo.sparse) + 2 * algorithms.of(config.algo).mixes

@@ -21,7 +21,8 @@ from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
-from repro.timing import dry_run, node_profile, wire_replay
+from repro.timing import authors_messages, dry_run, node_profile
+from repro.timing.authors_messages import Work
 from repro.timing.bench_collectives import late
 from repro.timing.one_rank import Calibration
 from repro.train import aggregator
@@ -43,13 +44,15 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     made = from_rank_0(rank, lambda: stated(config))
     if isinstance(made, ConfigError):
         raise made
-    calibration, parts, ready, shares = made
+    calibration, parts, ready, shares, work = made
     overlaps = config.overlap == "on"
     wire = config.network
     each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
     hidden = bucket_spans.hidden_s(ready, shares, each) if overlaps else None
-    modelled = calibration.iteration(sum(each) / calibration.period, hidden)
-    measured = measure(rank, calibration, parts, ready if overlaps else [], shares, sum(each))
+    whole = sum(each) + work.inside(rank.size)
+    modelled = calibration.iteration(whole / calibration.period, hidden)
+    plays = [authors_messages.play(part[rank.number], rank, work) for part in parts]
+    measured = measure(rank, calibration, plays, ready if overlaps else [], shares, whole)
     middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]
     share = late(rank)
     about = {
@@ -78,8 +81,8 @@ def from_rank_0(rank: Rank, make: Callable[[], Any]) -> Any:
     return pickle.loads(bytes.fromhex(rank.store.get("stated").decode()))  # noqa: S301  (our rank 0's)
 
 
-def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]]:
-    """Returns seconds and rounds of an iteration, and with overlap when each bucket is ready and its compress."""
+def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float], Work]:
+    """Returns seconds and rounds of an iteration, with overlap when each bucket is ready and its compress, and Work."""
     shapes = node_profile.layers(config)
     spans = aggregator.spans(config, shapes)
     sizes = [span.stop - span.start for span in spans]
@@ -94,6 +97,7 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
         )
         for span, size in zip(spans, sizes, strict=True)
     ]
+    parts = [authors_messages.changed(config, part) for part in parts]
     moments: list[float] = []
     if config.overlap == "on":
         moments = node_profile.backward("measured" if config.node == "measured" else "paper", config)
@@ -101,7 +105,8 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     ready = bucket_spans.when_full(spans, shapes, moments) if moments else []
     period, delay = algorithms.period(config.algo), algorithms.delay(config.algo)
     calibration = Calibration(compute_s, compress_s, [], period, delay, [], moments)
-    return calibration, parts, ready, bucket_spans.split_seconds(spans, compress_s)
+    work = authors_messages.work(config, sum(sizes))
+    return calibration, parts, ready, bucket_spans.split_seconds(spans, compress_s), work
 
 
 def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, float]:
@@ -125,10 +130,14 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
 
 
 def measure(
-    rank: Rank, calibration: Calibration, parts: Parts, ready: Sequence[float], shares: Sequence[float], modelled: float
+    rank: Rank,
+    calibration: Calibration,
+    plays: Sequence[Callable[[], None]],
+    ready: Sequence[float],
+    shares: Sequence[float],
+    modelled: float,
 ) -> list[IterationTime]:
     """Returns the seconds of several iterations, as the network that the lab stands for would have them."""
-    plays = [wire_replay.play(part[rank.number], rank.collective.transport) for part in parts]
     dilation = rank.dilation
     if ready:
         starts = [dilation * (moment + sum(shares[: i + 1])) for i, moment in enumerate(ready)]

@@ -63,7 +63,7 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
 def load_data(config: Config) -> Dataset:
     from repro import data
 
-    with waiting(f"reading {config.data.name}") if ranks.as_threads(config) else nullcontext():
+    with waiting(f"reading {config.data.name}") if ranks.with_rank_0(config) else nullcontext():
         dataset = data.load(config.data, config.seed, config.on_bad_image)
     dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)  # before ranks start for nothing
     return dataset

@@ -119,6 +119,16 @@ def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
     assert dilation.resolve(config(4, 8), launch) == 8
 
 
+@pytest.mark.parametrize("text", ["", '{"a": ', "[1]", '{"a": 8}', '{"a": {"dilation": 3}}', b"\xff\xfe"])
+def test_a_damaged_answer_counts_as_absent(text: str | bytes, tmp_path: Path):
+    one = compose(["cluster=lab", "cluster.dilation=auto", f"results={tmp_path}"])[0]
+    file = tmp_path / dilation.FILE
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert dilation.kept(file) == {}
+    assert dilation.resolve(one, lambda *_: dict.fromkeys(dilation.MOST, 1.0)) == 8
+    assert [one["dilation"] for one in dilation.kept(file).values()] == [8]
+
+
 def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
     rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
     sleeper = threading.Thread(target=rank.sleep_until, args=(time.monotonic() + 0.3,))
@@ -134,3 +144,20 @@ def test_links_that_would_be_too_slow_are_refused():
     slow = dataclasses.replace(config(2, 32).network, bits_per_s=1e6)
     with pytest.raises(ConfigError, match="at least"), lab.lab(slow.bits_per_s, dilation=32):
         pass
+
+
+@pytest.mark.lab
+def test_what_the_authors_code_adds_is_measured_on_real_links(tmp_path: Path):
+    seconds = {}
+    for authors in ("none", "all"):
+        one = config(
+            4, 8, f"cluster.authors={authors}", "node=paper", "model=resnet20", "batch_per_node=128", "data=synthetic",
+            "algo=gtopk", "wandb.mode=disabled", f"results={tmp_path}",
+        )  # fmt: skip
+        loop.run(one, before_a_run)
+        lines = [line for line in run_folder.read_metrics(one.folder) if line["kind"] == "iteration_time"]
+        seconds[authors] = [line["communicate_s"] for line in lines]
+    modelled, measured = (seconds["all"][i] - seconds["none"][i] for i in (0, 1))
+    barriers, bytes_s = 2 * 2 * (ALPHA + 9e-9), 4 * 269 * 8 * 9e-9
+    assert barriers + bytes_s < modelled < 2 * (barriers + bytes_s), "and a little for two merges of 269 pairs"
+    assert 0.9 * modelled < measured < 2 * modelled, "a busy machine may be late"

@@ -9,7 +9,7 @@ from without_torch import without_torch
 
 from repro import figures, tables
 from repro.config import compose, groups
-from repro.figures import tree_schedule
+from repro.figures import _lab, tree_schedule
 from repro.report import summaries
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -27,7 +27,7 @@ def test_every_experiment_has_an_item_and_every_item_its_experiment() -> None:
     named = {item.experiment for item in ITEMS if item.experiment}
     assert named == set(groups.group_options("experiment"))
     others = {item.command for item in FIGURES if not item.experiment}
-    assert others == {"repro bench network", "repro bench collectives"}
+    assert others == {"repro bench network", _lab.COLLECTIVES}
 
 
 def test_the_same_rows_give_the_same_bytes(data: summaries.Results) -> None:

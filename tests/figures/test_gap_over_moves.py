@@ -39,14 +39,6 @@ def test_without_a_dense_run_like_it_there_is_no_gap() -> None:
     assert [row for row in rows(dense, gtopk) if row["source"] == "trained"] == []
 
 
-def test_momentum_is_told_from_the_settings() -> None:
-    correction = {"momentum": 0.0, "algo": {"name": "dgc", "options": {"momentum": 0.9}}}
-    none = {"momentum": 0.0, "algo": {"name": "gtopk", "options": {"route": "tree"}}}
-    assert [gap_over_moves._momentum(settings) for settings in (correction, none)] == [
-        "momentum correction", "no momentum"
-    ]  # fmt: skip
-
-
 def test_the_reference_is_below_the_mean_of_its_dense_runs() -> None:
     found = [row for row in rows() if row["source"] == "reference"]
     assert [row["below_dense"] for row in found] == pytest.approx([60.1 - 59.0, 60.1 - 59.4])

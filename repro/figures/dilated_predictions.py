@@ -1,0 +1,75 @@
+"""Holds the planner's choice, and the replay model that it and `repro simulate` use, to what the dilated lab measured.
+
+Predicted are the counted messages on the network's alpha and beta, beside the same compute and compress.
+"""
+
+import statistics
+
+from repro.figures import _times
+from repro.figures._draw import model_name
+from repro.figures.dilated_iterations import NODES, name
+from repro.iteration_time import DILATED, IterationTime
+from repro.report.summaries import Results
+from repro.tables import Row
+
+TITLE = "The planner's choice and the replay model against the dilated lab"
+COMMAND = "repro run experiment=dilated"
+LEAST = 2  # candidates, to choose among
+
+
+def table(results: Results) -> list[Row]:
+    """Returns one row for each network, number of nodes and node, the mean and the worst; errors are of predictions."""
+    measured = [row for row in _times.dilated(results) if row["modelled_s"] is not None]
+    cases: dict[tuple[str, int, str], list[Row]] = {}
+    for row in measured:
+        cases.setdefault((row["model"], row["nodes"], row["node"]), []).append(row)
+    for (model, nodes, node), candidates in cases.items():
+        if node == "paper_compute":  # dense has no compress: it is the same on both nodes
+            dense = cases.get((model, nodes, "paper"), [])
+            candidates += [row for row in dense if row["algo"] == "dense"]
+    rows = [_row(case, candidates) for case, candidates in cases.items() if len(candidates) >= LEAST]
+    if not rows:
+        return []
+    empty, of_all = dict.fromkeys(rows[0]), ("regret", *(column for column in rows[0] if column.startswith("error")))
+    ends = (("mean", statistics.fmean), ("worst", max))
+    return rows + [
+        empty
+        | {"model": said}
+        | {column: end([row[column] for row in rows]) for column in of_all}
+        | {"source": DILATED}
+        for said, end in ends
+    ]
+
+
+def _row(case: tuple[str, int, str], candidates: list[Row]) -> Row:
+    model, nodes, node = case
+    seconds = [(row["modelled_s"], IterationTime.of(row).total, row) for row in candidates]
+    predicted_s, chosen_s, chosen = min(seconds, key=lambda one: one[0])
+    _, best_s, best = min(seconds, key=lambda one: one[1])
+    waits = [_waits(row) for row in candidates]
+    return {
+        "model": model_name(model),
+        "nodes": nodes,
+        "node": NODES[node],
+        "candidates": len(candidates),
+        "chosen": name(chosen),
+        "predicted (ms)": 1e3 * predicted_s,
+        "measured (ms)": 1e3 * chosen_s,
+        "best measured": name(best),
+        "its (ms)": 1e3 * best_s,
+        "regret": chosen_s / best_s,
+        "error of iterations, median (%)": statistics.median(_error(p, m) for p, m, _ in seconds),
+        "error, worst (%)": max(_error(p, m) for p, m, _ in seconds),
+        "error of communication, median (%)": statistics.median(_error(*wait) for wait in waits),
+        "source": DILATED,
+    }
+
+
+def _waits(row: Row) -> tuple[float, float]:
+    """Returns for how long an iteration waits for communication: predicted, and measured."""
+    work = row["compute_s"] + row["compress_s"]
+    return row["modelled_s"] - work, IterationTime.of(row).total - work
+
+
+def _error(predicted: float, measured: float) -> float:
+    return 100 * abs(predicted / measured - 1)
