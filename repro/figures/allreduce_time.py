@@ -107,10 +107,13 @@ def _lines(panel: Axes, rows: list[Row]) -> None:
 
 
 def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
-    """Draws what the lab measured as marks; returns their key."""
+    """Draws what the lab measured as marks, with a bar of their spread to either side; returns their key."""
     keys = {}
     for algo in _draw.algos_of(rows):
         points = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row[against])
+        where, spread = [row[against] for row in points], [1e3 * row["seconds_std"] for row in points]
+        low, high = ([row["ms"] + side * s for row, s in zip(points, spread, strict=True)] for side in (-1, 1))
+        panel.vlines(where, low, high, colors=_draw.look(algo).colour, linewidth=0.8)
         _draw.line(panel, points, against, "ms", algo, linestyle="", markersize=3.5, label="_")
         keys["measured, time dilated"] = panel.get_lines()[-1]
     return keys
@@ -119,9 +122,11 @@ def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
 def _notes(near: list[Row], size: int, measured: list[Row]) -> list[str]:
     sizes = sorted({row["parameters"] for row in near})
     return [
-        "Lines: cost formulas with the authors' fit of 1 GbE, alpha 0.436 ms, density 0.001. Grey: as plotted by the "
-        "authors, whose two sparse curves count log2 P ms of start-up.",
-        f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; without merges."
+        "Lines: cost formulas with the authors' fit of 1 GbE, alpha 0.436 ms, density 0.001; where nothing is grey, "
+        "our counted messages on it. Grey: as plotted by the authors, whose two sparse curves count log2 P ms of "
+        "start-up.",
+        f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; without merges. "
+        "Bars: half the range between quartiles, to either side."
         if measured
         else f"Measured: not run ({COMMAND}).",
         f"Those beside m = {size / 1e6:.1f} M have {', '.join(f'{one / 1e6:.1f} M' for one in sizes)}." if near else "",

@@ -76,9 +76,10 @@ def read_run(place: Path) -> Run:
     if status["state"] != "done":
         raise Damaged(status["state"] if status["state"] in STATES else f"status.json: no state is {status['state']!r}")
     _check(status, STATUS, "status.json")
-    lines = _metrics(place, status)
+    config = _config(place)
+    lines = _metrics(place, status, trains=config.node is None)
     recorded = _recorded(place / "recorded.json") if os.path.lexists(place / "recorded.json") else []
-    return Run(_config(place), _provenance(place / "provenance.json"), lines, recorded)
+    return Run(config, _provenance(place / "provenance.json"), lines, recorded)
 
 
 def _config(place: Path) -> Config:
@@ -102,7 +103,7 @@ def _provenance(file: Path) -> dict[str, Any]:
     return said
 
 
-def _metrics(place: Path, status: dict[str, Any]) -> list[dict[str, Any]]:
+def _metrics(place: Path, status: dict[str, Any], trains: bool) -> list[dict[str, Any]]:
     text = _text(place / metrics.NAME)
     reached = metrics.from_json(status.get("metrics"))
     if reached is not None and metrics.changed(place, reached):
@@ -115,7 +116,10 @@ def _metrics(place: Path, status: dict[str, Any]) -> list[dict[str, Any]]:
         _check(read, LINES.get(read["kind"], {}), at)
         lines.append(read)
     steps = [line["step"] for line in lines if line["kind"] == "step"]
-    if steps != list(range(1, status["step"] + 1)) or not steps:
+    if not trains and not steps:  # its compute is stated
+        if not any(line["kind"] == "iteration_time" for line in lines):
+            raise Damaged(f"{metrics.NAME} has no iteration_time")
+    elif steps != list(range(1, status["step"] + 1)) or not steps:
         raise Damaged(f"{metrics.NAME} does not have each of the {status['step']} steps once")
     if status["step"] != status["steps"]:
         raise Damaged(f"status.json: done at step {status['step']} of {status['steps']}")

@@ -78,6 +78,8 @@ def test_the_disk_that_is_told_before_is_what_a_run_takes(finished: list[Config]
     for one in finished:
         taken = sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
         assert taken / 2 < forecast.needed_bytes([one], [2]) < 4 * taken
+    stated = config(finished[0].folder, *QUICK, "nodes=4", "cluster=lab", "node=paper")
+    assert forecast.needed_bytes([stated], [2]) < 1e4, "it trains nothing, so it has no checkpoint"
 
 
 def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
