@@ -71,7 +71,7 @@ def test_full_precision_is_sgd_on_all_the_data(name, ranks):
 def test_the_last_steps_traffic_is_what_the_cost_says(name, ranks):
     algo = algorithm(name, torchrun_loops.OPTIONS.get(name, {}))
     most = max(rank["wrapped"][name]["bytes"] for rank in ranks)
-    given = {"shapes": [(30, 10), (30,), (4, 30), (4,), (5,)]} if name == "powersgd" else {}
+    given = {"shapes": [(30, 10), (30,), (4, 30), (4,), (5,)]} if algorithms.of(algo).takes_shapes else {}
     k = entries(torchrun_loops.DENSITY, M)
     cost = algorithms.of(algo).cost(2, M, k, **algo.options, **given).bytes
     if algorithms.of(algo).messages_depend_on_values:

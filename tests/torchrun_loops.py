@@ -29,7 +29,11 @@ from repro.timing import bench_collectives
 STEPS, BATCH, DENSITY = 6, 8, 0.05
 RESUMED = ("gtopk_butterfly", "powersgd", "onebit")
 HOOKS = ("dense", "gtopk", "gtopk_butterfly", "powersgd", "onebit")
-OPTIONS: dict[str, dict[str, Any]] = {"qadam": {"warmup_steps": 2}, "local_sgd": {"period": 3}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "qadam": {"warmup_steps": 2},
+    "local_sgd": {"period": 3},
+    "sparseloco": {"period": 3},
+}
 DATA = torch.Generator().manual_seed(1)
 INPUTS = torch.randn(STEPS, 2 * BATCH, 10, generator=DATA)
 TARGETS = torch.randint(4, (STEPS, 2 * BATCH), generator=DATA)

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import math
 import shlex
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +20,14 @@ import torch
 
 from repro import algorithms, screen
 from repro.comm.bucket_spans import MB
-from repro.compression.pair_sizes import LOSSLESS
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
-from repro.report import summaries
 from repro.report.summaries import Group
+from repro.report.time_to_target import Reach
 from repro.screen import milliseconds
 from repro.tables import Row
-from repro.timing import node_profile, predict
+from repro.timing import node_profile, predict, to_target
 from repro.timing.predict import RELAXES, Iteration
 from repro.train import aggregator
 from repro.waiting import track
@@ -40,11 +40,20 @@ TIE = 1.02  # ours: times the fastest iteration
 
 @dataclass(frozen=True)
 class Choice:
-    """Holds one candidate, its iteration on the network, and its time to the target where such a run was trained."""
+    """Holds one candidate, its iteration on the network, and when a committed run of it reached the target."""
 
     iteration: Iteration
     time: IterationTime
-    to_target_s: float | None = None
+    reach: Reach | None = None
+
+    @property
+    def times_to_target_s(self) -> list[float]:
+        """Returns the seconds to the target by each seed's curve, ascending; none where they did not get there."""
+        return [] if self.reach is None else [one * self.seconds for one in to_target.steps(self.reach, self.config)]
+
+    @property
+    def to_target_s(self) -> float | None:
+        return statistics.fmean(self.times_to_target_s) if self.times_to_target_s else None
 
     @property
     def seconds(self) -> float:
@@ -105,7 +114,7 @@ def with_wires(config: Config, wires: Sequence[str]) -> list[Config]:
 
 
 def rank(configs: Sequence[Config], node: str, target: float | None, groups: Sequence[Group]) -> list[Choice]:
-    """Ranks the candidates, best first: by time to `target` where `groups` know it, then by iteration time.
+    """Ranks the candidates, best first: by time to `target` where `groups` of one schedule know it, then by iteration.
 
     Among those within TIE of the fastest, the one that relaxes least comes first, without buckets before with them, and
     plain pairs before codes: a prediction is no more precise. `node` is paper, measured or seconds, as
@@ -116,6 +125,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
     moments = node_profile.backward(node, configs[0])
     parameters = sum(map(math.prod, shapes))
     compress: dict[tuple[str, str, float], float] = {}
+    curves = [] if target is None else to_target.comparable(target, configs, groups)
     found = []
     for config in track(configs, f"predicting {screen.plural(len(configs), 'candidate')}", len(configs)):
         key = (config.algo.name, config.algo.wire, config.density)
@@ -128,52 +138,19 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
         time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
-        steps = None if target is None else steps_to(target, config, groups)
-        found.append(Choice(one, time, None if steps is None else steps * time.total))
+        found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves, groups)))
     least = min(choice.seconds for choice in found)
 
     def order(choice: Choice) -> tuple[bool, float, bool, tuple[int, bool, bool], float]:
-        near, config, to_target = choice.seconds <= TIE * least, choice.config, choice.to_target_s
+        near, config, aimed = choice.seconds <= TIE * least, choice.config, choice.to_target_s
         simple = (
             RELAXES.index(predict.relaxes(config.algo)),
             config.bucket_mb is not None,
             config.algo.wire != "pairs",
         )
-        return to_target is None, to_target or 0.0, not near, simple if near else (0, False, False), choice.seconds
+        return aimed is None, aimed or 0.0, not near, simple if near else (0, False, False), choice.seconds
 
     return sorted(found, key=order)
-
-
-def steps_to(target: float, config: Config, groups: Sequence[Group]) -> float | None:
-    """Returns the steps of `config` until test accuracy first reaches `target`, by the runs that were trained.
-
-    It assumes that any number of nodes needs as many samples. Returns None where no run got there.
-    """
-    exact = predict.relaxes(config.algo) == "exact"
-    found = []
-    for group in groups:
-        own = group.settings
-        if group.model != config.model.name or not (exact and group.algo == "dense" or same(own, config)):
-            continue
-        batch = own["nodes"] * own["batch_per_node"] * own["accumulate"]
-        reached = [row["step"] for row in group.curve if (row["test_accuracy"] or 0.0) >= target]
-        found += [reached[0] * batch] if reached else []
-    return min(found) / (config.nodes * config.batch_per_node * config.accumulate) if found else None
-
-
-def same(settings: Row, config: Config) -> bool:
-    """Returns whether a run with `settings` made the same updates as `config`."""
-    return (
-        settings["algo"]["name"] == config.algo.name
-        and settings["algo"]["options"] == config.algo.options
-        and _rounding(settings["algo"].get("wire", "pairs")) == _rounding(config.algo.wire)
-        and math.isclose(settings["density"], config.density)
-        and settings.get("bucket_mb") == config.bucket_mb
-    )
-
-
-def _rounding(wire: str) -> str:
-    return "none" if wire in LOSSLESS else wire
 
 
 def threads(config: Config) -> None:
@@ -182,16 +159,12 @@ def threads(config: Config) -> None:
         torch.set_num_threads(config.threads)
 
 
-def trained() -> list[Group]:
-    """Returns the committed convergence runs."""
-    return [group for name, group in summaries.load().all_groups() if name.startswith("convergence")]
-
-
 # What people read.
 
 
 def rows(choices: Sequence[Choice]) -> list[Row]:
-    """Returns the cells of the table; times to the target only where there are any."""
+    """Returns the cells of the table; times to the target only where a committed run has a curve."""
+    aimed = any(choice.reach is not None for choice in choices)
     return screen.filled([
         {
             "algorithm": predict.label(choice.config),
@@ -199,7 +172,7 @@ def rows(choices: Sequence[Choice]) -> list[Row]:
             "relaxes": predict.relaxes(choice.config.algo),
             "iteration (ms)": screen.ms(choice.seconds),
             **{f"{name.removesuffix('_s')} (ms)": screen.ms(seconds) for name, seconds in choice.time.row().items()},
-            "to target (min)": None if choice.to_target_s is None else choice.to_target_s / 60,
+            "to target (min)": to_target.cell(choice.reach, choice.times_to_target_s) if aimed else None,
         }
         for choice in choices[:SHOWN]
     ])  # fmt: skip
@@ -263,6 +236,8 @@ def write(choices: Sequence[Choice], node: str, given: Sequence[str], out: Path)
             {
                 "run": run_command(choice, given), "relaxes": predict.relaxes(choice.config.algo), **choice.time.row(),
                 "iteration_s": choice.seconds, "to_target_s": choice.to_target_s,
+                "to_target_by_seed_s": choice.times_to_target_s,
+                "curve": None if choice.reach is None else choice.reach.said(),
             }
             for choice in choices
         ],

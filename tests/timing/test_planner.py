@@ -128,16 +128,6 @@ def groups() -> list[Group]:
     return [Group(**one) for one in found]
 
 
-def test_steps_to_a_target_are_those_of_trained_runs_by_samples() -> None:
-    own = {config.algo.name: config for config in configs()}
-    epoch = 100 * 4 * 32 / (4 * 2)  # in steps of 2 images on each of 4 nodes
-    assert planner.steps_to(0.3, own["dense"], groups()) == pytest.approx(3 * epoch)
-    assert planner.steps_to(0.3, own["ddp"], groups()) == pytest.approx(3 * epoch)  # the same mean gradient
-    assert planner.steps_to(0.3, own["topk"], groups()) == pytest.approx(4 * epoch)
-    assert planner.steps_to(0.9, own["dense"], groups()) is None
-    assert planner.steps_to(0.3, own["fp16"], groups()) is None
-
-
 def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
     choices = ranked("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6", target=0.3, groups=groups())
     known = [choice.to_target_s is not None for choice in choices]

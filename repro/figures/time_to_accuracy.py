@@ -1,0 +1,158 @@
+"""Draws the predicted time to an accuracy over bandwidth, from committed curves (not in the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from repro.comm.cost_formulas import FORMS, closed_form
+from repro.comm.traffic import Link
+from repro.config import groups
+from repro.figures import _draw, _legend
+from repro.report import time_to_target
+from repro.report.summaries import Group, Results
+from repro.report.time_to_target import Reach
+from repro.tables import Row
+
+TITLE = "Predicted time to an accuracy over bandwidth"
+COMMAND = "repro run experiment=convergence"
+NODES = (4, 32)
+BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
+STEP, LEAST = 0.05, 0.4  # targets are multiples of the first, and no less than the second, which is nearer to chance
+
+
+def table(results: Results) -> list[Row]:
+    """Returns for each model, algorithm, P and bandwidth the minutes until its curve reaches the target.
+
+    The target is the highest multiple of 5 % that two algorithms reach on one schedule. An algorithm that does not
+    reach it has one row for each P, without minutes.
+    """
+    trained = [group for group in time_to_target.trained(results) if _form(group)]
+    rows = []
+    for model in _draw.models_of({"model": group.model} for group in trained):
+        own = [group for group in trained if group.model == model]
+        target = highest(own)
+        sizes = [group.per_step["k"] for group in own if group.settings["density"] == 1]
+        if target is None or not sizes:
+            continue
+        chosen = time_to_target.of_one_schedule(own, target)
+        for nodes in NODES:
+            for found in _of_each_algorithm(chosen, target, nodes):
+                rows += _minutes(found, nodes, sizes[0])
+    return rows
+
+
+def highest(trained: Iterable[Group]) -> float | None:
+    """Returns the highest multiple of STEP that at least two algorithms reach, else one; None if none has LEAST."""
+    trained = list(trained)
+    for count in (2, 1):
+        for step in range(round(1 / STEP), round(LEAST / STEP) - 1, -1):
+            target = round(step * STEP, 2)
+            chosen = time_to_target.of_one_schedule(trained, target)
+            if sum(bool(found.samples) for found in _of_each_algorithm(chosen, target)) >= count:
+                return target
+    return None
+
+
+def _of_each_algorithm(chosen: Iterable[Group], target: float, nodes: int = 0) -> list[Reach]:
+    """Returns when each algorithm, at each density, reached the target: on `nodes` nodes if it was trained on those."""
+    alike: dict[tuple[str, float], list[Group]] = {}
+    for group in chosen:
+        alike.setdefault((group.algo, group.settings["density"]), []).append(group)
+    found = [time_to_target.soonest([g for g in own if g.nodes == nodes] or own, target) for own in alike.values()]
+    return [one for one in found if one is not None]
+
+
+def _form(group: Group) -> str | None:
+    """Returns the name under which `closed_form` knows the algorithm's messages; None if it does not."""
+    about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
+    return next((name for name in (group.algo, about.get("file")) if name in FORMS and group.timed), None)
+
+
+def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:
+    group, form = found.group, _form(found.group)
+    settings, time = group.settings, group.time
+    assert form is not None and time is not None  # noqa: S101  (for the type checker: `table` leaves others out)
+    batch = nodes * settings["batch_per_node"] * settings["accumulate"]
+    steps = [samples / batch for samples in found.samples]
+    row: Row = {
+        "source": "trained, then modelled",
+        "model": group.model,
+        "algo": group.algo,
+        "density": settings["density"],
+        "target": found.target,
+        "nodes": nodes,
+        "curve_nodes": group.nodes,
+        "schedule": time_to_target.schedule(group),
+        "n": group.n,
+        "best": found.best,
+        "epochs": found.said(),
+        "compute_s": time.compute_s,
+        "compress_s": time.compress_s,
+    }
+    alpha = settings.get("network", {}).get("alpha_s", 0.0)
+    rows = []
+    for bits in BITS_PER_S if steps else ():
+        wire = settings["algo"].get("wire", "pairs")
+        communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
+        minutes = [one * (time.compute_s + time.compress_s + communicate) / 60 for one in steps]
+        rows.append(
+            row
+            | {"bits_per_s": bits, "communicate_s": communicate, "minutes": sum(minutes) / len(minutes)}
+            | {"minutes_least": min(minutes), "minutes_most": max(minutes)}
+        )
+    none = dict.fromkeys(("bits_per_s", "communicate_s", "minutes", "minutes_least", "minutes_most"))
+    return rows or [row | none]
+
+
+def draw(rows: list[Row]) -> Figure:
+    models = _draw.models_of(rows)
+    figure, panels = _draw.blocks(len(models), len(NODES), 1.9)
+    drawn: dict[str, Any] = {}
+    for (place, model), (column, nodes) in product(enumerate(models), enumerate(NODES)):
+        panel = panels[place][column]
+        mine = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
+        for algo in _draw.algos_of(mine):
+            own = [row for row in mine if row["algo"] == algo and row["minutes"] is not None]
+            for density in sorted({row["density"] for row in own}):
+                line = [row | {"Mbps": row["bits_per_s"] / 1e6} for row in own if row["density"] == density]
+                _draw.line(panel, line, "Mbps", "minutes", algo)
+                panel.fill_between(
+                    [row["Mbps"] for row in line],
+                    [row["minutes_least"] for row in line],
+                    [row["minutes_most"] for row in line],
+                    color=_draw.look(algo).colour, alpha=0.18, linewidth=0,
+                )  # fmt: skip
+                drawn[_draw.algo_name(algo)] = panel.get_lines()[-1]
+        panel.set_xscale("log")
+        _draw.plain_log(panel)
+        panel.set_title(f"{_draw.model_name(model)}, P = {nodes}")
+        panel.set_xlabel("bandwidth (Mbps)")
+        panel.set_ylabel(f"minutes to {100 * mine[0]['target']:g} %")
+    _legend.draw(figure, drawn)
+    _legend.note(figure, *_notes(rows, models))
+    return figure
+
+
+def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
+    lines = []
+    for model in models:
+        mine = [row for row in rows if row["model"] == model]
+        curves = {(row["algo"], row["density"], row["curve_nodes"]): row for row in mine}
+        said = [
+            f"{_draw.algo_name(row['algo'])} (P = {row['curve_nodes']}): {row['epochs']}" for row in curves.values()
+        ]
+        lines.append(
+            f"{_draw.model_name(model)}, {100 * mine[0]['target']:g} % on the schedule of {mine[0]['schedule']}: "
+            f"{'; '.join(said)}."
+        )
+    return [
+        "Minutes = epochs to the target in committed curves x an iteration: compute and compress of one rank timed "
+        "here, messages by the article's formulas on the bandwidth, with its latency. Bands: from the soonest seed to "
+        "the last; none where n = 1 or all seeds got there in the same epoch. Where a curve has another P, as many "
+        "samples are taken to be needed, which is optimistic for larger batches.",
+        *lines,
+    ]

@@ -1,0 +1,103 @@
+"""Reads from committed training curves when a test accuracy was first reached. Needs no torch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from repro.report.summaries import Group, Results
+
+EXPERIMENTS = ("convergence", "families")  # whose curves are read; a name may go on after these
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Says when the runs of `group` first had a test accuracy of `target` at the end of an epoch, if all of them did.
+
+    `epochs` and `samples` have one number for each seed; where a summary has only mean and deviation over seeds, one
+    for the mean plus the deviation and one for the mean less it. They are empty if not all of these got there.
+    """
+
+    group: Group
+    target: float
+    epochs: tuple[float, ...]
+    samples: tuple[float, ...]
+    elsewhere: bool = False  # whether they did on another schedule than the one that is compared
+
+    @property
+    def best(self) -> float:
+        """Returns the highest accuracy, the mean over the seeds at one epoch."""
+        return best(self.group)
+
+    @property
+    def mean_samples(self) -> float:
+        return statistics.fmean(self.samples)
+
+    def said(self) -> str:
+        """Says how sure this is: the number of seeds, and their range in epochs."""
+        if not self.epochs:
+            return f"not in {self.group.epochs:g} epochs, best {100 * self.best:.1f} %"
+        low, high = min(self.epochs), max(self.epochs)
+        return f"{f'epoch {low:g}' if low == high else f'epochs {low:g} to {high:g}'}, n = {self.group.n}"
+
+
+def best(group: Group) -> float:
+    return max(row["test_accuracy"] or 0.0 for row in group.curve)
+
+
+def reach(group: Group, target: float) -> Reach:
+    settings = group.settings
+    batch = group.nodes * settings["batch_per_node"] * settings["accumulate"]
+    firsts = [
+        next((row for row, accuracy in zip(group.curve, curve, strict=True) if accuracy >= target), None)
+        for curve in _curves(group)
+    ]
+    got = [row for row in firsts if row is not None]
+    if not got or len(got) < len(firsts):
+        return Reach(group, target, (), ())
+    return Reach(group, target, tuple(row["epoch"] for row in got), tuple(row["step"] * batch for row in got))
+
+
+def _curves(group: Group) -> list[list[float]]:
+    """Returns the accuracies of each seed by row of the curve, or those one deviation above and below the mean."""
+    if group.seed_accuracies:
+        return group.seed_accuracies
+    mean = [row["test_accuracy"] or 0.0 for row in group.curve]
+    if group.n == 1:
+        return [mean]
+    apart = [row.get("test_accuracy_std") or 0.0 for row in group.curve]
+    return [[a + side * b for a, b in zip(mean, apart, strict=True)] for side in (1, -1)]
+
+
+def trained(results: Results) -> list[Group]:
+    """Returns the committed runs that have a curve; one evaluation at the end does not say when."""
+    return [g for name, g in results.all_groups() if name.startswith(EXPERIMENTS) and len(g.curve) > 1]
+
+
+def schedule(group: Group) -> str:
+    """Returns on what schedule a run was: a compressed one drops the rate sooner, and so is no fair competitor."""
+    written = group.settings["schedule_epochs"]
+    return f"{written} epochs compressed to {group.settings['epochs']}" if group.compressed else f"{written} epochs"
+
+
+def of_one_schedule(groups: Iterable[Group], target: float) -> list[Group]:
+    """Returns the groups of the schedule on which most algorithms reached the target; of several the one as written."""
+    by_schedule: dict[str, list[Group]] = {}
+    for group in groups:
+        by_schedule.setdefault(schedule(group), []).append(group)
+
+    def order(own: Sequence[Group]) -> tuple[int, bool, float]:
+        reached = {(g.algo, g.settings["density"]) for g in own if reach(g, target).samples}
+        return len(reached), not own[0].compressed, max(group.epochs for group in own)
+
+    return max(by_schedule.values(), key=order, default=[])
+
+
+def soonest(groups: Iterable[Group], target: float) -> Reach | None:
+    """Returns of these groups, which are alike, the one that needed the fewest samples; else the most accurate."""
+    reaches = [reach(group, target) for group in groups]
+    got = [one for one in reaches if one.samples]
+    if got:
+        return min(got, key=lambda one: one.mean_samples)
+    return max(reaches, key=lambda one: one.best, default=None)

@@ -1,0 +1,60 @@
+"""Which target the figure takes, what is drawn at each P, and what is said of curves that miss it."""
+
+from typing import Any
+
+import made_up_results
+import pytest
+
+from repro.figures import time_to_accuracy
+from repro.report import summaries
+from repro.report.summaries import Group, Results
+
+
+def results(*groups: dict[str, Any]) -> Results:
+    return Results(summaries.load().paper, {"convergence": {"groups": list(groups)}})
+
+
+def made(algo: str, best: float, nodes: int = 4, **settings: Any) -> dict[str, Any]:
+    """A run of 10 epochs in which the accuracy rises evenly to `best`."""
+    group = made_up_results.group("resnet20", algo, nodes=nodes)
+    rows = [{"epoch": n, "step": 100 * n, "test_accuracy": best * n / 10, "test_accuracy_std": None} for n in range(11)]
+    whole = {"epochs": 141, "scale_schedule": False, "network": {"alpha_s": 1e-3}}
+    return group | {"curve": rows[1:], "settings": group["settings"] | whole | settings}
+
+
+def test_the_target_is_the_highest_that_two_reach() -> None:
+    groups = [Group(**made(algo, best)) for algo, best in (("dense", 0.93), ("topk", 0.91), ("gtopk", 0.86))]
+    assert time_to_accuracy.highest(groups) == 0.9
+    assert time_to_accuracy.highest(groups[::2]) == 0.85
+    assert time_to_accuracy.highest(groups[:1]) == 0.9
+    assert time_to_accuracy.highest([Group(**made("dense", 0.3))]) is None  # too near to chance
+    assert time_to_accuracy.highest([]) is None
+
+
+def test_what_misses_the_target_has_its_best_and_no_minutes() -> None:
+    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), made("gtopk", 0.86)))
+    missed = [row for row in rows if row["minutes"] is None]
+    assert [(row["algo"], row["nodes"], row["best"]) for row in missed] == [("gtopk", 4, 0.86), ("gtopk", 32, 0.86)]
+    assert len(rows) == 2 + 2 * 2 * len(time_to_accuracy.BITS_PER_S)
+    figure = time_to_accuracy.draw(rows)
+    assert "gTop-k (P = 4): not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
+    assert {line.get_label() for panel in figure.axes for line in panel.get_lines()} == {"dense", "Top-k"}
+
+
+def test_minutes_are_steps_times_the_iteration_and_a_curve_with_the_same_p_comes_first() -> None:
+    own = made("topk", 1.0, nodes=32)
+    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), own))
+    assert {(row["algo"], row["nodes"], row["curve_nodes"]) for row in rows} == {
+        ("dense", 4, 4), ("dense", 32, 4), ("topk", 4, 4), ("topk", 32, 32)
+    }  # fmt: skip
+    fast = {(row["algo"], row["nodes"]): row for row in rows if row["bits_per_s"] == 1e10}
+    for (algo, nodes), steps in {("dense", 4): 1000, ("dense", 32): 125, ("topk", 4): 1000, ("topk", 32): 900}.items():
+        row = fast[algo, nodes]
+        assert row["minutes"] == pytest.approx(steps * (0.1 + 0.01 + row["communicate_s"]) / 60)
+    assert fast["topk", 4]["communicate_s"] == pytest.approx(2e-3, rel=0.02)  # log2 P latencies, and few bytes
+
+
+def test_curves_of_a_compressed_schedule_stand_apart() -> None:
+    short = made("gtopk", 0.99, scale_schedule=True, epochs=15)
+    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), short))
+    assert {row["algo"] for row in rows} == {"dense", "topk"}

@@ -1,0 +1,110 @@
+"""What a configuration's committed curves predict of its time to an accuracy, and what the ranking says of it."""
+
+import json
+from dataclasses import replace
+
+import made_up_results
+import pytest
+from test_planner import STATED, configs
+
+from repro.config.schema import Config
+from repro.report.summaries import Group
+from repro.timing import planner, predict, to_target
+
+SOME = "algo=dense,topk,fp16"
+SLOW = ("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6")
+
+
+def groups(n_seeds: int = 1) -> list[Group]:
+    """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
+    found = [Group(**made_up_results.group("resnet20", algo, n_seeds=n_seeds)) for algo in ("dense", "topk")]
+    found[1].settings["algo"]["options"] = {}
+    return found
+
+
+def own(*overrides: str) -> dict[str, Config]:
+    return {config.algo.name: config for config in configs(*overrides)}
+
+
+def steps(target: float, config: Config, of: list[Group]) -> list[float]:
+    found = to_target.reach(target, config, of)
+    return [] if found is None else to_target.steps(found, config)
+
+
+def test_steps_to_a_target_are_those_of_trained_runs_by_samples() -> None:
+    epoch = 100 * 4 * 32 / (4 * 2)  # in steps of 2 images on each of 4 nodes
+    assert steps(0.3, own()["dense"], groups()) == [3 * epoch]
+    assert steps(0.3, own()["ddp"], groups()) == [3 * epoch]  # the same mean gradient
+    assert steps(0.3, own()["topk"], groups()) == [4 * epoch]
+    assert steps(0.9, own()["dense"], groups()) == []
+    assert to_target.reach(0.9, own()["dense"], groups()).best == 0.5
+    assert to_target.reach(0.3, own()["fp16"], groups()) is None
+
+
+def test_seeds_give_a_range_from_the_fewest_steps_to_the_most() -> None:
+    epoch = 100 * 4 * 32 / (4 * 2)
+    assert steps(0.3, own()["dense"], groups(2)) == [3 * epoch, 4 * epoch]  # 30.35 % and 29.65 % after three
+
+
+def test_other_updates_are_other_runs() -> None:
+    """Momentum, correction, density, data: a curve made with other ones says nothing of this configuration."""
+    for change in ("algo.correction=0.5 momentum=0", "density=0.01", "data=digits", "model=vgg16"):
+        assert to_target.of(own(*change.split(), "algo=topk")["topk"], groups()) == []
+    assert to_target.of(own("momentum=0.5")["dense"], groups()) == []
+    assert len(to_target.of(own("algo=topk", "algo.wire=gaps")["topk"], groups())) == 1  # the same bits
+    assert to_target.of(own("algo=topk", "algo.wire=packed")["topk"], groups()) == []
+
+
+def test_a_run_with_as_many_nodes_comes_before_one_that_was_sooner() -> None:
+    here = groups()[0]
+    there = replace(here, settings=here.settings | {"nodes": 8, "batch_per_node": 4})
+    assert to_target.reach(0.3, own()["dense"], [there, here]).group is here
+    assert to_target.reach(0.3, own("nodes=8")["dense"], [there, here]).group is there
+    assert to_target.reach(0.3, own("nodes=16")["dense"], [there, here]).group is there  # a quarter of the samples
+
+
+def ranked(target: float, of: list[Group], *overrides: str) -> list[planner.Choice]:
+    return planner.rank(planner.candidates(configs(*SLOW, *overrides), "compressed", [None]), STATED, target, of)
+
+
+def test_the_ranking_shows_minutes_with_their_range_a_dash_with_the_best_or_that_there_is_no_curve() -> None:
+    some, three = SOME, groups(2)
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.5, three, some))}
+    assert cells["fp16"] == "– (no curve)"
+    assert cells["dense"] == "– (best 50.0 %, not by all seeds)" and cells["topk"] == "– (best 49.0 %)"
+    choices = ranked(0.3, three, some)
+    assert [predict.label(choice.config) for choice in choices] == ["topk", "dense", "fp16"]
+    low, high = choices[1].times_to_target_s
+    assert high == pytest.approx(low * 4 / 3) and choices[1].to_target_s == pytest.approx((low + high) / 2)
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(choices)}
+    assert cells["dense"] == f"{(low + high) / 120:.3g} ({low / 60:.3g} to {high / 60:.3g})"
+    one = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, groups(), some))}
+    assert one["dense"].endswith(" (n = 1)")
+    assert "to target (min)" not in planner.rows(ranked(0.3, [], some))[0]
+
+
+def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
+    dense, topk = groups()
+    whole = replace(topk, settings=topk.settings | {"epochs": 141, "scale_schedule": False})
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.495, [dense, whole], SOME))}
+    assert cells["topk"] == "– (best 49.0 %)" and cells["dense"].endswith("(n = 1)")
+    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, [dense, whole], SOME))}
+    assert cells["dense"] == "– (best 50.0 %, on another schedule)" and cells["topk"].endswith("(n = 1)")
+
+
+def test_it_says_on_which_curves_it_rests() -> None:
+    reaches = [choice.reach for choice in ranked(0.3, groups(), "algo=dense,topk")]
+    said = to_target.origin(0.3, reaches)
+    assert "(schedule of 141 epochs compressed to 5, P = 4; n = 1: one seed, so no spread is known)" in said
+    assert "n = 2 seeds" in to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], groups(2))])
+    missed = to_target.origin(0.9, [choice.reach for choice in ranked(0.9, groups(), "algo=dense,topk")])
+    assert missed.startswith("target=0.9: no committed run of these reached it; the best is dense, 50.0 % (schedule of")
+    assert "has a curve of this model and data" in to_target.origin(0.9, [None])
+
+
+def test_the_file_has_the_seconds_of_each_seed(tmp_path) -> None:
+    choices = ranked(0.3, groups(2), "algo=dense,topk,fp16")
+    planner.write(choices, STATED, [], tmp_path / "plan.json")
+    first, second, third = json.loads((tmp_path / "plan.json").read_text())["ranked"]
+    assert first["curve"].endswith("n = 2") and len(second["to_target_by_seed_s"]) == 2
+    assert (third["to_target_s"], third["to_target_by_seed_s"], third["curve"]) == (None, [], None)
