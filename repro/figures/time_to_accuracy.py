@@ -67,9 +67,10 @@ def _of_each_algorithm(chosen: Iterable[Group], target: float, nodes: int = 0) -
 
 
 def _form(group: Group) -> str | None:
-    """Returns the name under which `closed_form` knows the algorithm's messages; None if it does not."""
+    """Returns the name under which `closed_form` knows the algorithm's messages; None if it, k or time is unknown."""
     about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
-    return next((name for name in (group.algo, about.get("file")) if name in FORMS and group.timed), None)
+    known = group.timed and group.per_step.get("k")
+    return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
 
 
 def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:
