@@ -16,7 +16,8 @@ def register(app: typer.Typer) -> None:
 
 def predict(
     network: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run, as of `repro export`; or a .safetensors or .onnx file of it.")
+        str,
+        typer.Argument(metavar="RUN", help="A run, as of `repro export RUN`; or a .safetensors or .onnx file of it."),
     ],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="JPEG or PNG files.")],
     top: Annotated[int, typer.Option(min=1, help="So many classes of each image.")] = 5,
