@@ -105,6 +105,8 @@ def test_figures_and_results_never_import_torch() -> None:
     [
         (["--help"], {"torch", "hydra", "wandb", "matplotlib", "numpy"}),
         (["run", "--help"], {"torch", "hydra", "wandb", "matplotlib", "numpy"}),
+        (["export", "--help"], {"torch", "hydra", "wandb", "matplotlib", "numpy", "onnxruntime"}),
+        (["predict", "--help"], {"torch", "hydra", "wandb", "matplotlib", "numpy", "onnxruntime"}),
         (["run", "--show"], {"torch", "wandb", "matplotlib"}),
         (["data", "status"], {"torch", "hydra", "wandb", "matplotlib"}),
     ],

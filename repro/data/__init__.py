@@ -7,6 +7,10 @@
                                                              also kind, classes, images and fingerprint
     content(root) -> Content | None                          which images are there; None = none yet, or generated
     prepare(source, root) -> Path                            makes it ready, whole or not at all
+    labels(data, trained_on: Content) -> list | None         where classes have names: those of a network's outputs;
+                                                             None = the images that it was trained on are not there
+    shorter_side(image_size) -> int                          where evaluation crops the middle of larger images: to how
+                                                             many pixels it resizes their shorter side before
 
 Nothing here imports torch until `load`: `repro data status` answers at once.
 """
@@ -54,6 +58,10 @@ class Content:
         """Returns whether these may be the same images, as far as is known."""
         known = self.fingerprint and other.fingerprint
         return self.fingerprint == other.fingerprint if known else self.description == other.description
+
+    def is_at(self, found: Content | None) -> bool:
+        """Returns whether `found`, what is in some place now, is surely these images."""
+        return found is not None and bool(self.fingerprint) and self.fingerprint == found.fingerprint
 
     def __str__(self) -> str:
         return f"{self.description}, fingerprint {self.fingerprint or 'not known'}"
@@ -147,6 +155,19 @@ def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:
     Returns what `load` will read. Raises ConfigError, and then leaves what was there before.
     """
     return _module(name).prepare(source, Path(root))
+
+
+def labels(data: Data, trained_on: Content) -> list[str] | None:
+    """Returns the name of each class, of the images that a network was trained on; None = it has none, or not known."""
+    module = _module(data.name)
+    found = list(module.labels(data, trained_on) or []) if hasattr(module, "labels") else []
+    return found if len(found) == data.classes else None
+
+
+def shorter_side(data: Data) -> int:
+    """Returns to how many pixels evaluation resizes the shorter side of an image, before it crops the middle."""
+    module = _module(data.name)
+    return int(module.shorter_side(data.image_size)) if hasattr(module, "shorter_side") else data.image_size
 
 
 def names() -> list[str]:

@@ -74,6 +74,16 @@ def content(root: Path) -> Content | None:
     return Content(_description(source), pack.fingerprint(path, ARRAYS[:-1]))
 
 
+def labels(data: Data, trained_on: Content) -> list[str] | None:
+    """Returns the published names, or of other images the names of their class folders."""
+    if trained_on.description == _description(""):
+        return list(CLASSES)
+    root = Path(data.root)
+    if not trained_on.is_at(content(root)):
+        return None
+    return [str(name) for name in pack.read(_path(root), ["classes"], AGAIN)["classes"]]
+
+
 def prepare(source: str | Path | None, root: Path) -> Path:
     """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
     archive = root / ARCHIVE

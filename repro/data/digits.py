@@ -44,6 +44,10 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     )
 
 
+def labels(data: Data, trained_on: Content) -> list[str]:
+    return [str(digit) for digit in range(10)]
+
+
 def status(root: Path) -> dict[str, Any]:
     images = (IMAGES - TEST, TEST)
     return {"state": "ready", "path": None, "size": 0, "kind": "scans", "classes": 10, "images": images, "how": HOW}

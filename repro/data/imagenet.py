@@ -118,6 +118,18 @@ def _sizes(folder: Path, paths: Sequence[str]) -> list[int]:
     return [(folder / path).stat().st_size for path in paths[:: -(-len(paths) // SIZED)]]
 
 
+def labels(data: Data, trained_on: Content) -> list[str] | None:
+    """Returns the names of the class folders, which are WordNet's numbers in ImageNet."""
+    root = Path(data.root)
+    return classes(_path(root)) if trained_on.is_at(content(root)) else None
+
+
+def shorter_side(image_size: int) -> int:
+    from repro.data._images import crops
+
+    return crops.shorter_side(image_size)
+
+
 def classes(folder: Path) -> list[str]:
     """Returns the names of the class folders, in order. Raises ConfigError unless train/ and val/ have the same."""
     found = []

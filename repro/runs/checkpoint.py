@@ -28,6 +28,7 @@ class Checkpoint(NamedTuple):
     step: int
     folder: Path
     metrics: Position | None  # how far metrics.jsonl had come; None: not known, as it was made before
+    ranks: int = 0  # that made it; 0: not known, as it is damaged
 
 
 def save(
@@ -93,7 +94,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 def _examined(step: int, target: Path) -> tuple[Checkpoint, str | None]:
     try:
         said = json.loads((target / "manifest.json").read_text())
-        found = Checkpoint(step, target, metrics.from_json(said.get("metrics")))
+        found = Checkpoint(step, target, metrics.from_json(said.get("metrics")), said["ranks"])
         if said["step"] != step:
             return found, f"its manifest is of step {said['step']}"
         bad = [name for name, digest in said["sha256"].items() if _digest(target / name) != digest]

@@ -14,6 +14,7 @@ from torch import Tensor
 from repro.comm.collective import Collective
 
 if TYPE_CHECKING:
+    from repro.train.replica import Replica
     from repro.train.step import Worker
 
 BATCH = 250
@@ -33,8 +34,7 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
     """
     rank, replica = worker.rank, worker.replica
     mixes = worker.algorithm.mixes
-    differing = [*replica.statistics(), *([replica.parameters.data] if mixes else [])]
-    with averaged(differing, rank.control) as distances:
+    with averaged(differing(replica, mixes), rank.control) as distances:
         replica.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
         for images, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
@@ -48,6 +48,11 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
     rank.control.all_reduce(sums)
     metrics = {"test_loss": (sums[0] / sums[2]).item(), "test_accuracy": (sums[1] / sums[2]).item()}
     return metrics | ({"consensus_distance": distances[-1]} if mixes else {})
+
+
+def differing(replica: Replica, mixes: bool) -> list[Tensor]:
+    """Returns what may differ between the ranks and is evaluated, and exported, as their mean."""
+    return [*replica.statistics(), *([replica.parameters.data] if mixes else [])]
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from repro.config.schema import RunError
 from repro.runs import checkpoint
+from repro.train import evaluation
+from repro.train.replica import Replica
 from repro.train.sent import Sent
 from repro.train.step import Worker
 
@@ -22,7 +24,7 @@ def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
         "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
         "statistics": worker.replica.statistics(), "window": window, "sent": sent.state_dict(),
     }  # fmt: skip
-    mine: dict[str, Any] = {_own(worker): state}
+    mine: dict[str, Any] = {_own(worker.rank.number): state}
     if worker.algorithm.mixes:
         state["replica"] = worker.replica.state_dict()
     elif worker.rank.number == 0:
@@ -35,7 +37,7 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
 
     After a failure the worker may have parts of it: make another.
     """
-    name = _own(worker)
+    name = _own(worker.rank.number)
     try:
         state = checkpoint.load(target, name, worker.rank.device)
         algorithm, replica, statistics = state["algorithm"], state.get("replica"), worker.replica.statistics()
@@ -64,6 +66,29 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
     return None
 
 
+def load_as_evaluated(replica: Replica, target: Path, ranks: int) -> None:
+    """Puts into `replica` what the evaluation of this checkpoint saw: the mean of all in which the ranks differ.
+
+    Reads one rank's file at a time. Raises RunError where the files are not those of such a network.
+    """
+    device = replica.parameters.device
+    total: list[Tensor] = []
+    try:
+        for rank in range(ranks):
+            state = checkpoint.load(target, _own(rank), device)
+            mixes = "replica" in state
+            if rank == 0 or mixes:
+                replica.load_state_dict(state["replica"] if mixes else checkpoint.load(target, SHARED, device))
+            for buffer, value in zip(replica.statistics(), state["statistics"], strict=True):
+                buffer.copy_(value)
+            differing = evaluation.differing(replica, mixes)
+            total = [a + b for a, b in zip(total, differing, strict=True)] if total else [d.clone() for d in differing]
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{target} is not of this network: {type(error).__name__}") from None
+    for tensor, summed in zip(differing, total, strict=True):
+        tensor.copy_(summed.div_(ranks))
+
+
 def unlike(saved: Any, here: Any, at: str = "it") -> str:
     """Returns in what a saved state has another form than the state that it is to replace; "" where in nothing.
 
@@ -86,5 +111,5 @@ def unlike(saved: Any, here: Any, at: str = "it") -> str:
     return ""
 
 
-def _own(worker: Worker) -> str:
-    return f"rank-{worker.rank.number:05d}.pt"
+def _own(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"

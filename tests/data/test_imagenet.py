@@ -11,7 +11,7 @@ from PIL import Image
 from repro import data
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
-from repro.data._images.crops import center_crop, random_resized_crop
+from repro.data._images.crops import center_crop, random_resized_crop, shorter_side
 
 SMALL = ["model=alexnet", "data.classes=4", "data.image_size=64"]
 
@@ -159,7 +159,7 @@ def test_the_center_crop_is_torchvisions():
     usual = transforms.Compose([transforms.Resize(73), transforms.CenterCrop(64)])
     for shape in ((90, 120), (131, 77), (64, 64), (20, 300)):
         image = Image.effect_noise(shape, 60).convert("RGB")
-        assert center_crop(image, 64).tobytes() == usual(image).tobytes()
+        assert center_crop(image, 64, shorter_side(64)).tobytes() == usual(image).tobytes()
 
 
 def test_random_crops_vary_in_place_and_size_and_keep_to_the_image():

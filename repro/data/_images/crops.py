@@ -19,12 +19,17 @@ def random_resized_crop(image: Image.Image, size: int, generator: Random) -> Ima
     return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if generator.random() < 0.5 else part
 
 
-def center_crop(image: Image.Image, size: int) -> Image.Image:
-    """Resizes the shorter side to 256 / 224 of `size`, then crops the middle: the usual way to test.
+def shorter_side(size: int) -> int:
+    """Returns to what the usual way to test resizes an image's shorter side, before it crops size x size."""
+    return round(size * 256 / 224)
+
+
+def center_crop(image: Image.Image, size: int, shorter: int) -> Image.Image:
+    """Resizes the shorter side to `shorter`, then crops the middle; an image of size x size may stay as it is.
 
     Raises BadImage for an image that is too thin.
     """
-    scale = round(size * 256 / 224) / min(image.width, image.height)
+    scale = shorter / min(image.width, image.height)
     width, height = max(size, int(image.width * scale)), max(size, int(image.height * scale))
     check_size((width, height))  # an image a thousand times as wide as high would become too large
     image = image.resize((width, height), BILINEAR)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from repro.config.schema import RunError
 from repro.data._images import augment
-from repro.data._images.crops import center_crop, random_resized_crop
+from repro.data._images.crops import center_crop, random_resized_crop, shorter_side
 from repro.data._images.decode import BadImage, decode, read_file
 from repro.rng import derive
 
@@ -82,7 +82,7 @@ class FileImages:
     def _decode(self, index: int, seed: int | None) -> np.ndarray:
         image = decode(read_file(self.folder / self.paths[index]))
         if seed is None:
-            return np.array(center_crop(image, self.size))
+            return np.array(center_crop(image, self.size, shorter_side(self.size)))
         generator = random.Random(derive(seed, index))  # noqa: S311  (crops, no secrets)
         return np.array(random_resized_crop(image, self.size, generator))
 

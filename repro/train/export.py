@@ -1,0 +1,116 @@
+"""Writes a trained network in formats that other programs read; none of them holds a pickle, or a path of this machine.
+
+What the network is stands in each as one JSON object under the name `repro`: see repro.train.trained.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from repro import screen
+from repro.config.schema import ConfigError
+from repro.runs import places
+from repro.train import trained
+from repro.train.trained import Trained
+from repro.whole_files import write_whole
+
+KEY = "repro"  # of the JSON object in a file's metadata
+
+
+class Format(NamedTuple):
+    suffix: str
+    packages: tuple[str, ...]  # that are not among those of every installation
+    written: Callable[[Trained], bytes]
+
+
+def run(folder: Path, name: str, out: Path | None) -> Path:
+    """Writes the network of a run folder; returns the file. Raises ConfigError, and then writes nothing."""
+    if name not in FORMATS:
+        raise ConfigError(f"--format {name}: there is no such format. Choose one of {', '.join(FORMATS)}.")
+    form = FORMATS[name]
+    require(form.packages, f"--format {name}")
+    file = Path(folder.resolve().name + form.suffix) if out is None else out
+    if file.suffix != form.suffix:
+        raise ConfigError(f"--out {file}: what --format {name} writes must end in {form.suffix}.")
+    places.check_file(file)
+    network = trained.load(folder)
+    content = form.written(network)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, content)
+    print(screen.sentence(said(file, len(content), network.about)))
+    return file
+
+
+def require(packages: tuple[str, ...], asked: str) -> None:
+    """Raises ConfigError where a package is missing, with what to type."""
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise ConfigError(
+            f"{asked} needs {' and '.join(missing)}, not installed here. Type `uv sync --extra export` in a clone, "
+            f"elsewhere `pip install {' '.join(missing)}`."
+        )
+
+
+def said(file: Path, size: int, about: dict[str, Any]) -> str:
+    training = about["training"]
+    accuracy = training["test_accuracy"]
+    known = "not evaluated at this step" if accuracy is None else f"test accuracy {100 * accuracy:.2f} %"
+    labels = "with labels" if about["labels"] else "without labels: its data set has none here"
+    network = f"{about['network']['name']} after step {training['step']:,}"
+    return f"{file}: {screen.size(size)}, {network}, {known}, {labels}"
+
+
+def safetensors(network: Trained) -> bytes:
+    """Returns the state dict, under the names that the network's layers have."""
+    from safetensors.torch import save
+
+    state = {name: tensor.contiguous() for name, tensor in network.model.state_dict().items()}
+    return save(state, metadata={"format": "pt", KEY: json.dumps(network.about)})
+
+
+def torch_export(network: Trained) -> bytes:
+    """Returns the archive of torch.export, for any number of images at once; its graph needs no code of this suite."""
+    program = torch.export.export(network.model, (_images(network),), dynamic_shapes=_any_batch())
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    program.example_inputs = None  # they would be written as a pickle
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={f"{KEY}.json": json.dumps(network.about)})
+    return file.getvalue()
+
+
+def onnx(network: Trained) -> bytes:
+    """Returns an ONNX model from `images` [batch, 3, H, W] to `logits` [batch, classes]."""
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    program = torch.onnx.export(
+        network.model, (_images(network),), dynamo=True, verbose=False, dynamic_shapes=_any_batch(),
+        input_names=["images"], output_names=["logits"],
+    )  # fmt: skip
+    model = program.model_proto  # type: ignore[union-attr]  # None only without dynamo
+    for node in model.graph.node:
+        del node.metadata_props[:]  # paths of this machine
+    model.metadata_props.add(key=KEY, value=json.dumps(network.about))
+    return model.SerializeToString()
+
+
+def _images(network: Trained) -> torch.Tensor:
+    size = network.about["preprocessing"]["image_size"]
+    return torch.zeros(2, 3, size, size)
+
+
+def _any_batch() -> tuple[dict[int, Any]]:
+    return ({0: torch.export.Dim("batch", min=1)},)
+
+
+FORMATS = {
+    "safetensors": Format(".safetensors", ("safetensors",), safetensors),
+    "torch-export": Format(".pt2", (), torch_export),
+    "onnx": Format(".onnx", ("onnx", "onnxscript"), onnx),
+}

@@ -1,0 +1,102 @@
+"""Reads the network that a run trained from its last good checkpoint, and says what it is and how it was trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from repro import data, models
+from repro.config.compose import from_yaml
+from repro.config.schema import Config, ConfigError, RunError
+from repro.data._images.preprocess import Preprocessing
+from repro.runs import checkpoint, run_folder
+from repro.runs.checkpoint import Checkpoint
+from repro.train import saved_state
+from repro.train.replica import Replica
+
+
+class Trained(NamedTuple):
+    """A network on the CPU in evaluation mode, and what is written beside its weights: see `describe`."""
+
+    model: nn.Module
+    about: dict[str, Any]
+
+
+def folder_of(run: str, results: Path) -> Path:
+    """Returns the run folder that `run` names: its path, RUN_ID or EXPERIMENT/RUN_ID under `results`.
+
+    Raises ConfigError where there is none, or several.
+    """
+    if (Path(run) / "config.yaml").is_file():
+        return Path(run)
+    known = {folder for folder in run_folder.run_folders(results) if (folder / "config.yaml").is_file()}
+    found = sorted(folder for folder in known if run in (folder.name, f"{folder.parent.name}/{folder.name}"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigError(f"{run} is in several experiments: type one of {', '.join(map(str, found))}.")
+    raise ConfigError(
+        f"{run}: there is no such run folder, and no run of this name under {results}. `repro status` lists the runs; "
+        "--results FOLDER says where they are."
+    )
+
+
+def load(folder: Path) -> Trained:
+    """Returns a run's network as its evaluation sees it. Raises ConfigError where no checkpoint of it can be used."""
+    config = from_yaml(folder / "config.yaml")
+    reasons = []
+    for found, damage in checkpoint.newest_first(folder / "checkpoints"):
+        try:
+            if damage is None:
+                return Trained(_network(config, found), describe(folder, config, found.step))
+        except RunError as error:
+            damage = str(error)
+        reasons.append(f"of step {found.step}, {damage}")
+    what = f"no checkpoint that can be used ({'; '.join(reasons)})" if reasons else "no checkpoint"
+    raise ConfigError(f"{folder} has {what}: type its `repro run` again to go on with it.")
+
+
+def _network(config: Config, found: Checkpoint) -> nn.Module:
+    model = untrained(config.model.name, config.data.classes, config.data.image_size, config.model.options)
+    saved_state.load_as_evaluated(Replica(model, momentum=0, weight_decay=0), found.folder, found.ranks)
+    for parameter in model.parameters():  # each on its own, no longer a part of the replica's vector
+        parameter.data, parameter.grad = parameter.data.clone(), None
+    return model
+
+
+def untrained(name: str, classes: int, image_size: int, options: dict[str, Any]) -> nn.Module:
+    """Returns a network in evaluation mode, whose weights are to be loaded. Raises ConfigError."""
+    return models.load(name, classes, image_size, 0, torch.Generator(), **options).eval()
+
+
+def describe(folder: Path, config: Config, step: int) -> dict[str, Any]:
+    """Returns the network, its preprocessing, its labels and its training, as plain values for JSON."""
+    at_step = [line for line in run_folder.read_metrics(folder) if line.get("step") == step]
+    evaluated = [line for line in at_step if line["kind"] == "eval"]  # none where a run was stopped within an epoch
+    provenance = run_folder.read_object(folder / "provenance.json")
+    content = data.Content(str(provenance.get("data", "")), str(provenance.get("fingerprint", "")))
+    return {
+        "network": {"name": config.model.name, "classes": config.data.classes, "options": config.model.options},
+        "preprocessing": dataclasses.asdict(_preprocessing(config)),
+        "labels": data.labels(config.data, content),
+        "training": {
+            "run": folder.name, "experiment": config.experiment, "data": str(content), "seed": config.seed,
+            "algorithm": config.algo.name, "density": config.density, "nodes": config.nodes,
+            "precision": config.precision, "step": step, "epochs": at_step[-1].get("epoch") if at_step else None,
+            "test_accuracy": evaluated[-1].get("test_accuracy") if evaluated else None,
+        },
+    }  # fmt: skip
+
+
+def _preprocessing(config: Config) -> Preprocessing:
+    options, size = config.data.options, config.data.image_size
+    if missing := {"mean", "std"} - options.keys():
+        raise ConfigError(
+            f"data={config.data.name} has no {' and no '.join(sorted(missing))} in its YAML: how its images are "
+            "normalised is not known, and the network would be of no use elsewhere."
+        )
+    return Preprocessing(size, data.shorter_side(config.data), list(options["mean"]), list(options["std"]))
