@@ -34,6 +34,7 @@ OURS = (
     "counted",
     "recorded",
     "simulated",
+    "computed",
 )  # sources that only a run of ours can have
 STORY = (
     "claims",

@@ -5,10 +5,12 @@ n counts runs, and in the lab the fewest repeats of a measurement that the claim
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+from repro.compression.pair_sizes import LOSSLESS
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
-from repro.report import intervals, pairs, reference_curves, verdicts
+from repro.report import intervals, momentum, pairs, reference_curves, verdicts
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
 from repro.report.summaries import Group, Results
@@ -71,7 +73,15 @@ def _accuracy(results: Results) -> Iterator[Row]:
 
 
 def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Group]:
-    return [group for group in results.groups(experiment) if (group.model, group.algo) == (model, algo)]
+    of_both = [group for group in results.groups(experiment) if (group.model, group.algo) == (model, algo)]
+    return [group for group in of_both if _as_published(group.settings)]
+
+
+def _as_published(settings: dict[str, Any]) -> bool:
+    """Returns whether a run has the paper's rules: momentum after aggregation, its residual, lossless pairs."""
+    algo = settings["algo"]
+    changed = algo.get("clip") or algo.get("boost", 1) != 1 or algo["options"].get("residual", "paper") != "paper"
+    return momentum.rule(settings) == momentum.AFTER and not changed and algo.get("wire", "pairs") in LOSSLESS
 
 
 def _compared(

@@ -1,6 +1,7 @@
 """Lists what the lab measures of the same collectives at several dilations of time (not in the paper)."""
 
 from repro.figures import _draw
+from repro.iteration_time import DILATED, measured_source
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -31,7 +32,7 @@ def table(results: Results) -> list[Row]:
             "apart (%)": 100 * (max(dilated) / min(dilated) - 1),
             "D = 1 over the others": seconds[1] / middle if 1 in seconds else None,
             "modelled (ms)": _ms(next(iter(rows.values()))["modelled"]),
-            "source": "measured, dilated",
+            "source": f"{measured_source(1, held=True)} (D = 1); {DILATED}" if 1 in seconds else DILATED,
         }
         table.append(((nodes, parameters, algo), row))
     order = _draw.algos_of(every)

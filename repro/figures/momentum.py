@@ -116,13 +116,14 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
 def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
     seeds = next((row["n"] for row in rows if row["source"] == "computed"), 0)
     lines = [
-        f"Above: SGD with error feedback on a coupled quadratic of 400 entries, momentum 0.9, mean of {seeds} starts."
+        f"Limits ({ANALYSIS}): SGD with error feedback on a coupled quadratic of 400 entries, momentum 0.9, "
+        f"mean of {seeds} starts."
     ]
     if runs:
         first = runs[0]
         counts = ", ".join(map(str, sorted({row["n"] for row in runs})))
         lines.append(
-            f"Below: {_draw.model_name(first['model'])}, density {min(row['density'] for row in runs):g}, "
+            f"Accuracies: {_draw.model_name(first['model'])}, density {min(row['density'] for row in runs):g}, "
             f"{first['precision']}, first epochs of the whole schedule, n = {counts}; no momentum: ten times the lr."
         )
     return lines

@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend, _times
-from repro.iteration_time import DILATED, PARTS, IterationTime
+from repro.iteration_time import DILATED, PARTS, IterationTime, is_measured
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -96,15 +96,15 @@ def draw(rows: list[Row]) -> Figure:
         figure,
         "Published (grey): authors' script; its communication includes copies, merges and barriers. "
         "Simulated: published compute and compression, our messages on the published alpha and beta.",
-        f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
+        f"Measured, dilated: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({COMMAND})."
         if measured
-        else f"Measured: not run ({COMMAND}).",
+        else f"Measured, dilated: not run ({COMMAND}).",
     )
     return figure
 
 
 def _label(row: Row) -> str:
     what = "butterfly" if row["algo"] == "gtopk_butterfly" else "tree"
-    source = "measured" if row["source"] == DILATED else row["source"]
+    source = "measured on GPUs" if is_measured(row["source"]) and row["source"] != DILATED else row["source"]
     return "published" if source == "published" else f"{what}, {source}"

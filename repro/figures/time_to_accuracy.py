@@ -12,7 +12,7 @@ from repro.comm.cost_formulas import FORMS, closed_form
 from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _draw, _legend
-from repro.report import time_to_target
+from repro.report import momentum, time_to_target
 from repro.report.summaries import Group, Results
 from repro.report.time_to_target import Reach
 from repro.tables import Row
@@ -30,7 +30,7 @@ def table(results: Results) -> list[Row]:
     The target is the highest multiple of 5 % that two algorithms reach on one schedule. An algorithm that does not
     reach it has one row for each P, without minutes.
     """
-    trained = [group for group in time_to_target.trained(results) if _form(group)]
+    trained = [group for group in time_to_target.trained(results) if _form(group) and _own_momentum(group)]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]
@@ -71,6 +71,11 @@ def _form(group: Group) -> str | None:
     about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
     known = group.timed and group.per_step.get("k")
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
+
+
+def _own_momentum(group: Group) -> bool:
+    """Returns whether momentum comes where it does by default in this algorithm."""
+    return (momentum.rule(group.settings) == momentum.AFTER) != groups.has_momentum(group.algo)
 
 
 def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:

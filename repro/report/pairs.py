@@ -60,6 +60,8 @@ def like(group: Group) -> tuple[Any, ...]:
         settings["batch_per_node"] * settings["accumulate"],
         settings["precision"],
         effective_lr(settings),
+        settings.get("lr_warmup_epochs"),
+        settings.get("lr_drop_factor"),
         tuple(settings["lr_drops"]),
         settings["weight_decay"],
         settings["schedule_epochs"],

@@ -71,7 +71,16 @@ def seconds(configs: Sequence[Config], long: Sequence[int]) -> float:
 
 
 def _case(config: Config) -> str:
-    return str((config.model, config.data.classes, config.data.image_size, config.batch_per_node, config.accumulate))
+    return str(
+        (
+            config.model,
+            config.data.classes,
+            config.data.image_size,
+            config.batch_per_node,
+            config.accumulate,
+            config.precision,
+        )
+    )
 
 
 def step_seconds(config: Config) -> float:
@@ -84,7 +93,9 @@ def step_seconds(config: Config) -> float:
         images, labels = torch.randn(count, 3, size, size), torch.randint(config.data.classes, (count,))
         for part in (min(count, 2), count):  # the first warms up
             start = time.perf_counter()
-            F.cross_entropy(network(images[:part]), labels[:part]).backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
+                logits = network(images[:part]).float()
+            F.cross_entropy(logits, labels[:part]).backward()
         return (time.perf_counter() - start) * config.batch_per_node * config.accumulate / count
     finally:
         torch.set_num_threads(threads)

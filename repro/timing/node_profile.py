@@ -109,8 +109,13 @@ def ready(config: Config, batch: int) -> list[float]:
     labels = torch.randint(data.classes, (batch,))
     weights = list(network.parameters())
 
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
+            logits = network(images).float()
+        F.cross_entropy(logits, labels).backward()
+
     def once() -> list[float]:
-        return moments(lambda: F.cross_entropy(network(images), labels).backward(), weights)
+        return moments(step, weights)
 
     once()  # warms up
     return [statistics.median(column) for column in zip(*repeated(once), strict=True)][:-1]

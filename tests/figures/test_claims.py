@@ -34,6 +34,16 @@ def test_a_whole_schedule_on_the_papers_nodes_is_decided_by_its_seeds(behind: fl
     assert row["why"].endswith("both on the same re-encoded images")
 
 
+@pytest.mark.parametrize(
+    "algo",
+    [{"correction": 0.9}, {"clip": 1.0}, {"boost": 1.01}, {"wire": "packed"}, {"options": {"residual": "exact"}}],
+)
+def test_a_changed_gtopk_decides_no_claim_of_the_paper(algo: dict[str, Any]) -> None:
+    made = made_up_results.group("resnet20", "gtopk")["settings"]["algo"]
+    row = judged(0.2, algo=made | algo)
+    assert row["verdict"] == "not run"
+
+
 def test_one_seed_is_decided_only_far_from_the_margin() -> None:
     """Repeats of the made-up reference lie 0.2 and 0.4 points apart: five deviations are 1.58 points."""
     assert [judged(behind, 1)["verdict"] for behind in (-0.7, -0.5, 1.0, 2.5, 2.7)] == [

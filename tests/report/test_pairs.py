@@ -43,7 +43,15 @@ def test_a_short_run_meets_the_same_epoch_of_a_long_one() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"nodes": 8}, {"batch_per_node": 64}, {"lr": 1.0}, {"precision": "bfloat16"}, {"scale_schedule": True}],
+    [
+        {"nodes": 8},
+        {"batch_per_node": 64},
+        {"lr": 1.0},
+        {"precision": "bfloat16"},
+        {"scale_schedule": True},
+        {"lr_warmup_epochs": 0},
+        {"lr_drop_factor": 0.5},
+    ],
 )
 def test_unlike_runs_are_not_compared(settings: dict[str, Any]) -> None:
     assert pairs.of(run("gtopk"), run("dense", **settings)) is None
