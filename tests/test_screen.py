@@ -4,11 +4,14 @@ import re
 import sys
 from pathlib import Path
 
+import made_up_results
 import pytest
 
 from repro import cli, screen
 from repro.config.compose import compose
 from repro.iteration_time import IterationTime
+from repro.report.summaries import Group
+from repro.report.time_to_target import Reach
 from repro.runs import status
 from repro.timing import bench_collectives, bench_links, bench_selection, bench_step, planner, rerun, simulate
 from repro.timing.predict import Iteration
@@ -48,7 +51,9 @@ def simulated() -> str:
 def tuned() -> str:
     (config,) = compose(["algo=low_precision_decentralized", "bucket_mb=25", "overlap=on"])
     time = IterationTime(LARGE, SMALL, 1.0, 0.5)
-    return screen.table(planner.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, 123_456.0)]))
+    trained = Group(**made_up_results.group("resnet20", "topk", n_seeds=2))
+    reach = Reach(trained, 0.9, (123.0, 141.0), (7_680.0, 9_000.0))
+    return screen.table(planner.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, reach)]))
 
 
 def collectives() -> str:

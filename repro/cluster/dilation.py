@@ -38,6 +38,8 @@ def resolve(config: Config, launch: Launch) -> float:
     """Returns the dilation that `config` states, or the one found. Raises RunError where none is enough."""
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
+    if config.nodes == 1:
+        return float(DILATIONS[1])  # no link carries anything
     file, wire = Path(config.results) / FILE, config.network
     cores = len(os.sched_getaffinity(0))
     key = f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"

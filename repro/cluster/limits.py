@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from repro.config.schema import Config, ConfigError
@@ -89,8 +89,11 @@ def _tasks_of(user: int) -> int:
     return count
 
 
-def control_groups(controller: str, maximum: str, current: str) -> Iterator[tuple[int, int]]:
-    """Returns (limit, use) of this process's control group and of those around it, where they have a limit."""
+def control_groups(controller: str, maximum: str, current: str, freed: Sequence[str] = ()) -> Iterator[tuple[int, int]]:
+    """Returns (limit, use) of this process's control group and of those around it, where they have a limit.
+
+    `freed` names what the kernel gives back when it is asked for more, in its CONTROLLER.stat: not in use.
+    """
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -104,8 +107,13 @@ def control_groups(controller: str, maximum: str, current: str) -> Iterator[tupl
             try:
                 limit, use = (group / maximum).read_text().strip(), (group / current).read_text().strip()
                 if limit.isdigit():
-                    yield int(limit), int(use)
+                    yield int(limit), int(use) - (_sum(group / f"{controller}.stat", freed) if freed else 0)
             except OSError:
                 pass
             if group == top:
                 break
+
+
+def _sum(file: Path, names: Sequence[str]) -> int:
+    values = dict(line.split() for line in file.read_text().splitlines())
+    return sum(int(values.get(name, 0)) for name in names)

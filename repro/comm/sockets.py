@@ -66,21 +66,21 @@ class Clock:
 class SocketTransport:
     """Sends over one TCP connection per pair of ranks. With a `pace` it holds what it receives."""
 
-    def __init__(self, wires: dict[int, socket.socket], rank: int, size: int, pace: Pace | None):
-        self.wires, self.rank, self.size, self.pace = wires, rank, size, pace
+    def __init__(self, wires: dict[int, socket.socket], rank: int, size: int, pace: Pace | None, timeout_s: float):
+        self.wires, self.rank, self.size, self.pace, self.timeout_s = wires, rank, size, pace, timeout_s
         latency_s = 0.0 if pace is None else pace.latency_s
         self.hold_ns = int(1e9 * latency_s)
         self.absorbed_ns = int(1e9 * min(ABSORBED_S, latency_s / 2))
         self.free_ns = 0  # when the link has sent what it was given so far
         self.clock = Clock()
         self.held, self.late = 0, 0  # messages, and those that came later than ABSORBED_S makes up for
-        self.rejoin: Any = None  # (store, address, timeout_s), to join the same ranks again
+        self.rejoin: Any = None  # (store, address), to join the same ranks again
         self.asides: list[SocketTransport] = []
         self.gloo: GroupTransport | None = None
 
     def unheld(self) -> SocketTransport:
         """Returns the same connections without latency, for control. One thread uses both."""
-        twin = SocketTransport(self.wires, self.rank, self.size, None)
+        twin = SocketTransport(self.wires, self.rank, self.size, None, self.timeout_s)
         twin.clock = self.clock
         return twin
 
@@ -91,7 +91,7 @@ class SocketTransport:
 
     def send(self, x: Tensor, peer: int) -> None:
         """Returns when the link has carried the message; else the next one, to another rank, would share the link."""
-        self._outgoing(x, peer).all()
+        self._outgoing(x, peer).all(self.timeout_s)
         self.clock.sleep_until(self.free_ns)
 
     def recv(self, into: Tensor, peer: int) -> None:
@@ -118,8 +118,8 @@ class SocketTransport:
             x.copy_(flat.view(x.shape))
 
     def aside(self) -> SocketTransport:
-        store, address, timeout_s = self.rejoin
-        other = join(store, self.rank, self.size, address, timeout_s, self.pace, f"aside-{len(self.asides)}")
+        store, address = self.rejoin
+        other = join(store, self.rank, self.size, address, self.timeout_s, self.pace, f"aside-{len(self.asides)}")
         self.asides.append(other)
         return other
 
@@ -130,8 +130,8 @@ class SocketTransport:
 
             from repro.comm.transport import gloo
 
-            store, _, timeout_s = self.rejoin
-            self.gloo = gloo(dist.PrefixStore("gloo", store), self.rank, self.size, timeout_s)
+            store, _ = self.rejoin
+            self.gloo = gloo(dist.PrefixStore("gloo", store), self.rank, self.size, self.timeout_s)
         return self.gloo
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ class SocketTransport:
     def _held(self, incoming: Incoming, outgoing: Outgoing | None) -> None:
         """Receives while it sends, and waits until the latency has passed."""
         asked = self.clock.now_ns()
-        came_ns = finish(incoming, outgoing)
+        came_ns = finish(incoming, outgoing, self.timeout_s)
         begins, size = HEADER.unpack(incoming.header)
         if size != incoming.size:
             raise RuntimeError(f"expected {incoming.size} bytes, and rank {incoming.peer} sent {size}")
@@ -170,6 +170,6 @@ def join(
 ) -> SocketTransport:
     """Connects every two ranks. Every rank must call this with the same `store`; `address` is its own."""
     wires = connect_all(store, name, rank, size, address, timeout_s)
-    transport = SocketTransport(wires, rank, size, pace)
-    transport.rejoin = store, address, timeout_s
+    transport = SocketTransport(wires, rank, size, pace, timeout_s)
+    transport.rejoin = store, address
     return transport

@@ -37,9 +37,9 @@ class Outgoing:
             self.left = _after(self.left, sent)
         return True
 
-    def all(self) -> None:
+    def all(self, timeout_s: float) -> None:
         while not self.some():
-            _wait({self.wire: select.POLLOUT}, self.wire.gettimeout())
+            _wait({self.wire: select.POLLOUT}, timeout_s)
 
 
 class Incoming:
@@ -81,9 +81,8 @@ class Incoming:
             self.wakes = wanted
 
 
-def finish(incoming: Incoming, outgoing: Outgoing | None) -> int:
+def finish(incoming: Incoming, outgoing: Outgoing | None, timeout_s: float) -> int:
     """Ends both; returns when the last byte came in, in ns of the monotonic clock."""
-    timeout = incoming.wire.gettimeout()
     while True:
         out, come = outgoing is None or outgoing.some(), incoming.some()
         if out and come:
@@ -94,7 +93,7 @@ def finish(incoming: Incoming, outgoing: Outgoing | None) -> int:
             waits[incoming.wire] = select.POLLIN
         if outgoing is not None and not out:
             waits[outgoing.wire] = waits.get(outgoing.wire, 0) | select.POLLOUT
-        _wait(waits, timeout)
+        _wait(waits, timeout_s)
 
 
 def connect_all(
@@ -116,18 +115,20 @@ def connect_all(
             (peer,) = RANK.unpack(wire.recv(RANK.size, socket.MSG_WAITALL))
             wires[peer] = wire
     for wire in wires.values():
-        wire.settimeout(timeout_s)
+        wire.setblocking(
+            False
+        )  # with a timeout Python waits in every call, and two ranks that swap much would never read
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         wire.setsockopt(socket.SOL_SOCKET, STAMPED, 1)
     return wires
 
 
-def _wait(events: dict[socket.socket, int], timeout: float | None) -> None:
+def _wait(events: dict[socket.socket, int], timeout_s: float) -> None:
     poll = select.poll()
     for wire, event in events.items():
         poll.register(wire, event)
-    if not poll.poll(None if timeout is None else 1e3 * timeout):
-        raise RuntimeError(f"nothing came and nothing could be sent for {timeout:g} s")
+    if not poll.poll(1e3 * timeout_s):
+        raise RuntimeError(f"nothing came and nothing could be sent for {timeout_s:g} s")
 
 
 def _after(views: list[memoryview], count: int) -> list[memoryview]:

@@ -104,9 +104,9 @@ def _examined(step: int, target: Path) -> tuple[Checkpoint, str | None]:
 
 
 def _remove_others(folder: Path, step: int) -> None:
-    """Removes all but the KEEP newest up to `step`; later ones are left from before a resume from an earlier step."""
+    """Removes all but the KEEP newest whole ones up to `step`; later ones were left by a run that resumed earlier."""
     numbered = _numbered(folder)
-    kept = [path for at, path in numbered if at <= step][-KEEP:]
+    kept = [path for at, path in numbered if at <= step and (path / "manifest.json").exists()][-KEEP:]
     for _, path in numbered:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)

@@ -140,9 +140,13 @@ def _guarded(folder: Path) -> Iterator[None]:
 def _age(folder: Path) -> float:
     """Returns the seconds since the last heartbeat by the file system's clock, which all hosts share."""
     touched = folder / ".owner.lock"
-    touched.touch()
+    try:
+        touched.touch()
+        now = touched.stat().st_mtime
+    except OSError:  # somebody else's folder, which this user may only read
+        now = time.time()
     with suppress(OSError):
-        return touched.stat().st_mtime - (folder / "owner.json").stat().st_mtime
+        return now - (folder / "owner.json").stat().st_mtime
     return STALE_S
 
 

@@ -75,7 +75,7 @@ class Metrics:
         self.stream.close()
         content = self.file.read_bytes()
         if position is None:
-            kept, rest = _up_to(parsed(content), step)
+            kept, rest = _up_to(parsed(content), step) if step else ([], [])  # a new start times a rank again
             content = b"".join(map(_encoded, kept))
         else:
             rest = parsed(content[position.bytes :])

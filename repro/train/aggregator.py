@@ -82,6 +82,19 @@ def rules(config: Config) -> Rules:
             "Leave momentum out, or type algo.KEY=VALUE for a key of its own",
         ),
         (
+            bool(config.probe_steps) and (algo.corrected or algorithm.scales or groups.has_momentum(algo.name)),
+            f"probe_steps={config.probe_steps} follows gradients and residuals; {named} also has momentum, a clip or a "
+            "scale of its own here. Leave probe_steps out",
+        ),
+        (
+            algo.clip > 0 and (bucketed or config.hierarchical),
+            f"algo.clip={algo.clip:g} bounds the norm of a rank's whole gradient: leave bucket_mb and hierarchical out",
+        ),
+        (
+            config.cluster.dilation == "auto" and bool(config.cluster.options.get("delay_s")),
+            "cluster.dilation=auto leaves cluster.delay_s out of what it finds: type a number for one of them",
+        ),
+        (
             algo.correction > 0 and config.momentum > 0,
             f"algo.correction={algo.correction:g}: momentum before selection takes the place of SGD's; type momentum=0",
         ),

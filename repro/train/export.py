@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from repro import screen
 from repro.config.schema import ConfigError
+from repro.json_text import json_text
 from repro.runs import places
 from repro.train import trained
 from repro.train.trained import Trained
@@ -72,7 +72,7 @@ def safetensors(network: Trained) -> bytes:
     from safetensors.torch import save
 
     state = {name: tensor.contiguous() for name, tensor in network.model.state_dict().items()}
-    return save(state, metadata={"format": "pt", KEY: json.dumps(network.about)})
+    return save(state, metadata={"format": "pt", KEY: json_text(network.about)})
 
 
 def torch_export(network: Trained) -> bytes:
@@ -82,7 +82,7 @@ def torch_export(network: Trained) -> bytes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     program.example_inputs = None  # they would be written as a pickle
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={f"{KEY}.json": json.dumps(network.about)})
+    torch.export.save(program, file, extra_files={f"{KEY}.json": json_text(network.about)})
     return file.getvalue()
 
 
@@ -96,7 +96,7 @@ def onnx(network: Trained) -> bytes:
     model = program.model_proto  # type: ignore[union-attr]  # None only without dynamo
     for node in model.graph.node:
         del node.metadata_props[:]  # paths of this machine
-    model.metadata_props.add(key=KEY, value=json.dumps(network.about))
+    model.metadata_props.add(key=KEY, value=json_text(network.about))
     return model.SerializeToString()
 
 

@@ -238,6 +238,7 @@ class Training:
                     self.folder.log(line)
         self.phase("starting")
         self.window.zero_()
+        self.sent = Sent()  # a checkpoint that some ranks could not load may have set it
         self.worker = Worker(self.config, self.rank, self.data)
         if self.folder is not None:
             self.tell_sizes(self.folder)

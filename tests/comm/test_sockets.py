@@ -48,6 +48,16 @@ def vector(rank: int, entries: int) -> torch.Tensor:
     return torch.randn(entries, generator=torch.Generator().manual_seed(rank))
 
 
+def test_two_ranks_swap_more_than_the_connection_holds() -> None:
+    """64 MB: a rank that sends before it reads would wait for the other for ever."""
+    size = 16_000_000
+
+    def swapped(collective: Collective) -> float:
+        return float(collective.exchange(torch.full((size,), float(collective.rank)), 1 - collective.rank)[-1])
+
+    assert connected(2, swapped) == [1.0, 0.0]
+
+
 @pytest.mark.parametrize("entries", [1, 2, 7, 1_000_003])
 def test_the_ring_sums_what_gloo_sums(entries: int) -> None:
     def summed(collective: Collective) -> torch.Tensor:

@@ -227,6 +227,7 @@ def test_the_commands(runs, digits, tmp_path, monkeypatch, capfd):
         return code, *capfd.readouterr()
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # or a long path is folded
     code, out, err = repro("export", str(runs["gtopk"].folder))
     assert code == 0 and "with labels" in " ".join(out.split()), err
     (file,) = tmp_path.iterdir()
