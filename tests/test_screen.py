@@ -115,8 +115,8 @@ def test_every_table_fits_the_screen_and_cuts_no_number(table, columns: int, mon
     shown = table()
     assert max(map(len, shown.splitlines())) <= columns, shown
     assert "…" not in shown and "..." not in shown
-    numbers = re.findall(r"(?<![\w.,-])[\d,]+\.?\d*(?:/\d+)?(?= |$)", whole, re.MULTILINE)
-    assert numbers and set(numbers) <= set(shown.split()), shown
+    numbers = re.findall(r"(?<![\w.,-])[\d,]+\.?\d*(?:/\d+)?(?=[ )]|$)", whole, re.MULTILINE)
+    assert numbers and set(numbers) <= set(re.split(r"[\s()]+", shown)), shown
 
 
 @pytest.mark.parametrize("columns", [80, 60])

@@ -11,6 +11,7 @@ from repro.config.schema import Config
 from repro.report import summaries, time_to_target
 from repro.report.summaries import Group
 from repro.report.time_to_target import Reach
+from repro.screen import three
 from repro.tables import Row
 from repro.timing import predict
 
@@ -84,8 +85,8 @@ def cell(found: Reach | None, times_s: Sequence[float]) -> str:
         why = " on another schedule" if found.elsewhere else " not by all seeds" if found.best >= found.target else ""
         return f"– (best {100 * found.best:.1f} %{',' * bool(why)}{why})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
-    spread = f"n = {found.group.n}" if low == high else f"{low:.3g} to {high:.3g}"
-    return f"{mean:.3g} ({spread})"
+    spread = f"n = {found.group.n}" if low == high else f"{three(low)} to {three(high)}"
+    return f"{three(mean)} ({spread})"
 
 
 def origin(target: float, found: Sequence[Reach | None]) -> str:
