@@ -66,6 +66,21 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     assert said and [float(number) for number in said.groups()] == pytest.approx(of_all, abs=0.051)
 
 
+def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
+    whole = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
+    curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
+    dense, gtopk = curves["dense"], curves["gtopk"]
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    said = re.search(
+        r"dense ends at ([\d.]+) %, gTop-k at ([\d.]+) %. After 5 epochs of that schedule gTop-k is ([\d.]+) points behind, "
+        r"after 10 it is ([\d.]+), after 15 it is ([\d.]+), and after 50 it is ([\d.]+) ahead",
+        text,
+    )
+    behind = [dense[epoch] - gtopk[epoch] for epoch in (5, 10, 15, 50)]
+    expected = [dense[141], gtopk[141], *behind[:3], -behind[3]]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+
+
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
     found = summaries.load()
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
