@@ -72,8 +72,8 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     dense, gtopk = curves["dense"], curves["gtopk"]
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
     said = re.search(
-        r"dense ends at ([\d.]+) %, gTop-k at ([\d.]+) %. After 5 epochs of that schedule gTop-k is ([\d.]+) points behind, "
-        r"after 10 it is ([\d.]+), after 15 it is ([\d.]+), and after 50 it is ([\d.]+) ahead",
+        r"dense ends at ([\d.]+) %, gTop-k at ([\d.]+) %. After 5 epochs of that schedule gTop-k is ([\d.]+) points "
+        r"behind, after 10 it is ([\d.]+), after 15 it is ([\d.]+), and after 50 it is ([\d.]+) ahead",
         text,
     )
     behind = [dense[epoch] - gtopk[epoch] for epoch in (5, 10, 15, 50)]
