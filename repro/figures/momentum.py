@@ -30,7 +30,8 @@ def table(results: Results) -> list[Row]:
             "limit": sum(row["limits"]) / len(row["limits"]),
             "least": min(row["limits"]),
             "most": max(row["limits"]),
-            **dict.fromkeys(("model", "algo", "nodes", "epoch", "precision", "test_accuracy", "test_accuracy_std")),
+            **dict.fromkeys(("model", "algo", "nodes", "schedule", "epoch", "precision")),
+            **dict.fromkeys(("test_accuracy", "test_accuracy_std")),
         }
         for row in computed.get("rows", [])
     ]
@@ -57,11 +58,17 @@ def _runs(results: Results) -> Iterator[Row]:
                 "model": group.model,
                 "algo": _named(group),
                 "nodes": group.nodes,
+                "schedule": _schedule(group),
                 "epoch": epoch,
                 "precision": group.settings["precision"],
                 "test_accuracy": at["test_accuracy"],
                 "test_accuracy_std": at["test_accuracy_std"],
             }
+
+
+def _schedule(group: Group) -> str:
+    steps, epochs = group.settings["steps"], group.settings["epochs"]
+    return group.schedule if steps is None else f"first {steps} steps of the schedule compressed to {epochs} epochs"
 
 
 def _kind(group: Group) -> tuple[Any, ...]:
@@ -110,7 +117,7 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8)
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
-    panel.set_xlabel(f"test accuracy after {rows[0]['epoch']:g} epochs (%)")
+    panel.set_xlabel(f"test accuracy after {rows[0]['epoch']:.2g} epochs (%)")
 
 
 def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
@@ -124,6 +131,6 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         counts = ", ".join(map(str, sorted({row["n"] for row in runs})))
         lines.append(
             f"Accuracies: {_draw.model_name(first['model'])}, density {min(row['density'] for row in runs):g}, "
-            f"{first['precision']}, first epochs of the whole schedule, n = {counts}; no momentum: ten times the lr."
+            f"{first['precision']}, {first['schedule']}, n = {counts}; no momentum: ten times the lr."
         )
     return lines
