@@ -54,10 +54,10 @@ def beside_the_paper(results: Results) -> list[Row]:
     return published(results) + ours + simulated(results) + on_gpus(results)
 
 
-def dilated(results: Results) -> list[Row]:
-    """Returns the iterations of `experiment=dilated`: their source is DILATED, and `dilation` says by how much."""
+def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
+    """Returns the experiment's iterations: their source is DILATED, and `dilation` says by how much."""
     rows = []
-    for group in results.groups("dilated"):
+    for group in results.groups(experiment):
         batch = group.settings["batch_per_node"] * group.settings["accumulate"]
         modelled = [IterationTime.of(row).total for row in group.iteration_time if row["source"] == "modelled"]
         for row in (row for row in group.iteration_time if is_dilated(row["source"])):
