@@ -99,7 +99,9 @@ def draw(rows: list[Row]) -> Figure:
         one_panel(panel, [row for row in ours if row["model"] == model], [r for r in theirs if r["model"] == model])
         claims = [row for row in theirs if row["algo"] == CLAIM]
         xs, ys = ([row[name] for row in claims] for name in ("gbps", "gain"))
-        panel.plot(xs, ys, color=_draw.PUBLISHED, marker="_", markersize=11, linestyle="", label="published, up to")
+        panel.plot(
+            xs, ys, color=_draw.PUBLISHED, marker="_", markersize=11, linestyle="", label="published, up to (abstract)"
+        )
         panel.set_title(_draw.model_name(model))
         panel.set_xscale("log")
         panel.set_xticks(sorted({row["gbps"] for row in ours}))
@@ -137,10 +139,11 @@ def _notes(ours: list[Row]) -> list[str]:
     return [
         f"P = {ours[0]['nodes']} nodes with a V100's compute in float32, slept (the seconds and their sources stand in "
         "conf/experiment/tradeoff_dilated.yaml); our messages on real TCP, "
-        f"{_times.slowed(ours)} ({COMMAND}). Filled: compress left out, as if it took no time; hollow, dotted: with what it takes on one core of this CPU. A GPU lies "
-        "between. The messages of these algorithms do not overlap backward here, as BAGUA's do; local SGD averages "
-        "weights every 8 steps.",
+        f"{_times.slowed(ours)} ({COMMAND}). Filled: compress left out, as if it took no time; hollow, dotted: with "
+        "what it takes on one core of this CPU. A GPU lies between. The messages of these algorithms do not overlap "
+        "backward here, as BAGUA's do; local SGD averages weights every 8 steps.",
         "Dense overlapped: buckets of 25 MB. DDP: its buckets by gloo, on the same links, but without their latency.",
         "Published (grey): BAGUA (arXiv:2107.01499) over the best of DDP, Horovod and BytePS, VGG-16 on 16 servers of "
-        "8 V100 that share a link, read off its charts; bars: its abstract's factors, up to, over all its tasks.",
+        "8 V100 that share a link, read off the charts of its benchmark page; bars: the factors of its abstract, "
+        "up to, over all its tasks.",
     ]
