@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -123,7 +125,7 @@ def one_panel(panel: Axes, ours: list[Row], theirs: list[Row]) -> None:
         mine = [row for row in ours if row["algo"] == algo and row["gain"] is not None]
         colour, marker = COLOURS.get(algo, UNKNOWN)
         xs = [row["gbps"] for row in mine]
-        style = {"color": colour, "marker": marker, "linewidth": 1.0, "markersize": 4}
+        style: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.0, "markersize": 4}
         panel.plot(xs, [row["gain"] for row in mine], label=_draw.algo_name(algo), **style)
         style |= {"linewidth": 0.6, "linestyle": (0, (1, 2)), "markerfacecolor": "white", "markersize": 3.5}
         panel.plot(xs, [row["gain_with_compress"] for row in mine], zorder=1.8, **style)
