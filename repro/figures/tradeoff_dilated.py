@@ -146,6 +146,6 @@ def _notes(ours: list[Row]) -> list[str]:
         "backward here, as BAGUA's do; local SGD averages weights every 8 steps.",
         "Dense overlapped: buckets of 25 MB. DDP: its buckets by gloo, on the same links, but without their latency.",
         "Published (grey): BAGUA (arXiv:2107.01499) over the best of DDP, Horovod and BytePS, VGG-16 on 16 servers of "
-        "8 V100 that share a link, read off the charts of its benchmark page; bars: the factors of its abstract, "
+        "8 V100 and one link each, read off the charts of its benchmark page; bars: the factors of its abstract, "
         "up to, over all its tasks.",
     ]
