@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from repro import models, screen
+from repro import algorithms, models, screen
 from repro.config.schema import Config, ConfigError
 
 BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mirror, once used
@@ -29,8 +29,9 @@ EVALUATED = 250  # images at once
 def needed(config: Config) -> float:
     """Returns the peak bytes of `config`'s ranks on the CPU of one machine."""
     processes = config.cluster.name in ("processes", "lab")
-    if config.node is not None:  # nothing is trained: messages alone
-        return BASE + config.nodes * PROCESS
+    if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
+        gradients = config.nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
+        return BASE + config.nodes * PROCESS + gradients
     parameters, activations, largest = shape(config)
     cores = len(os.sched_getaffinity(0))
     turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))

@@ -66,6 +66,7 @@ STORY = (
     "algorithms",
     "families",
     "tradeoff",
+    "tradeoff_dilated",
     "ranking_flips",
     "relaxations",
     "planner_regret",

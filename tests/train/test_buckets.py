@@ -7,6 +7,7 @@ import pytest
 import thread_ranks
 import torch
 from thread_ranks import on_ranks
+from tiny_runs import latest
 
 from repro import algorithms
 from repro.algorithms import ddp as pytorch_ddp
@@ -31,7 +32,7 @@ def config(folder, *overrides: str) -> Config:
 
 
 def weights(folder) -> torch.Tensor:
-    _, target = checkpoint.latest(folder / "checkpoints")
+    _, target = latest(folder)
     return checkpoint.load(target, "shared.pt", CPU)["parameters"]
 
 
