@@ -38,6 +38,8 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
     follows. A run whose compute is stated (`node`) has no data, and trains nothing."""
     if config.node is not None:
         return stated_iteration.lines(config, rank)
+    if config.stages > 1:
+        return []
     worker = Worker(config, rank, data, alone=True)  # a copy: the run's own state stays untouched
     worker.algorithm.density = config.density
     batches = list(islice(worker.batches(0), config.accumulate))
