@@ -5,7 +5,9 @@
     blocks(model) -> list[nn.Module]      where it can be split into stages
 
 The module maps images [batch, 3, image_size, image_size] to logits [batch, classes]; so do its blocks, one after the
-other, which have all its parameters in their order, and none of which changes its input in place. Weights come from PyTorch's
+other, which have all its parameters in their order, and none of which changes its input in place.
+
+Weights come from PyTorch's
 process-wide generator, which `load` seeds and restores. The forward pass draws from `generator` alone, the rank's own:
 `load` replaces each nn.Dropout by the rank's, and refuses a network that draws in another way.
 """

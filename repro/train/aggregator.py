@@ -104,7 +104,7 @@ def rules(config: Config) -> Rules:
         ),
         (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
-            f"algo.topology=shift_one pairs all ranks, so nodes{'/stages' * (config.stages > 1)}={config.nodes // config.stages} must be even; "
+            f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
             "for an odd number type algo.topology=ring, all or random_pairs",
         ),
         (
