@@ -97,7 +97,7 @@ def each(
 
 
 def at_sockets(config: Config, rank: ranks.Rank, data: Any) -> tuple[int, int, list[Any]]:
-    """Returns of a pass of the pipeline the bytes that came in at this process's sockets, those sent, and the rounds."""
+    """Returns of a pass of the pipeline the bytes at this process's sockets, those counted as sent, and the rounds."""
     worker = Worker(config, rank, data, split=split.settled(config, rank))
     batches = list(itertools.islice(worker.batches(0), config.micro_batches))
     worker.backward(batches)  # connects
