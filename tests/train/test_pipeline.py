@@ -11,7 +11,7 @@ import torch
 from tiny_runs import QUICK, bits, config, equal
 
 from repro.cluster import ranks
-from repro.comm.traffic import Round
+from repro.comm.traffic import HEADERS_BYTES, Round
 from repro.config.schema import Config, ConfigError
 from repro.runs import checkpoint, run_folder
 from repro.timing import pipelined
@@ -75,7 +75,7 @@ def runs(folder: Path) -> dict[str, Config]:
         "gtopk": ["algo=gtopk", "stages=2", "checkpoint_every=2"],
         "local_sgd": ["algo=local_sgd", "algo.period=2", "stages=2"],
     }
-    return {name: config(folder, *QUICK, *PIPED, "steps=4", *words) for name, words in made.items()}
+    return {name: config(folder, *QUICK, *PIPED, "steps=4", "lr=0.01", *words) for name, words in made.items()}
 
 
 def each(
@@ -135,7 +135,7 @@ def parameters(run: Config) -> torch.Tensor:
 def test_stages_train_as_the_whole_network_does(done, name, tmp_path):
     """The same micro-batches on as many nodes, BatchNorm's statistics among them: to rounding."""
     piped = done[0][name]
-    alone = config(tmp_path, *QUICK, "algo=dense", "nodes=4", "steps=4", "accumulate=2")
+    alone = config(tmp_path, *QUICK, "algo=dense", "nodes=4", "steps=4", "accumulate=2", "lr=0.01")
     loop.run(alone)
     losses = [
         next(line["train_loss"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval")
@@ -161,8 +161,10 @@ def test_activations_and_gradients_are_counted(done, name):
 
 
 def test_what_is_counted_is_what_is_at_the_sockets(done):
-    came, counted, _ = zip(*done[2], strict=True)
-    assert sum(came) == sum(counted) > 0
+    """All bytes of the tensors; gloo leaves out one of a message's three headers where its receiver waits already."""
+    came, counted, rounds = zip(*done[2], strict=True)
+    left_out, rest = divmod(sum(counted) - sum(came), HEADERS_BYTES // 3)
+    assert rest == 0 and abs(left_out) <= sum(map(len, rounds)) and sum(came) > 400_000
 
 
 def test_predicted_messages_are_those_that_torch_sends(done):
