@@ -86,17 +86,12 @@ def unpack(x: Tensor, into: Tensor) -> None:
 
 def begin(collective: Collective, control: Collective) -> None:
     """Makes the ranks of `collective` the process's default group of torch.distributed, in place of one made before."""
-    end()
+    if dist.is_initialized():
+        dist.destroy_process_group()
     dist.init_process_group(
         BACKEND, store=dist.HashStore(), rank=collective.rank, world_size=collective.size,
         pg_options=(collective, control),
     )  # fmt: skip
-
-
-def end() -> None:
-    """Leaves the group that `begin` made; a process that still has it does not end."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 dist.Backend.register_backend(

@@ -126,7 +126,6 @@ class Training:
                 step += 1
                 if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
                     self.save(step)
-                    self.worker.close()
                     return self.tell("preempted", step)
                 every, ends = self.config.checkpoint_every, step % self.per_epoch == 0 or step == self.steps
                 if every and step % every == 0 and not ends:  # an epoch's end is saved once evaluated
@@ -137,7 +136,6 @@ class Training:
             self.save(step)
             self.phase("training", self.steps, "steps", step)
         self.report_measured()
-        self.worker.close()
         return self.tell("done", step)
 
     def due(self, step: int) -> bool:

@@ -55,12 +55,6 @@ class Pipeline:
         )
         self.schedule = Schedule1F1B(self.stage, self.micro_batches, self._loss, scale_grads=False)
 
-    def close(self) -> None:
-        """Leaves torch's group of the ranks of this pipeline."""
-        from repro.comm import stage_messages
-
-        stage_messages.end()
-
     @property
     def last(self) -> int:
         return self.collective.size - 1

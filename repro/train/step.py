@@ -138,11 +138,6 @@ class Worker:
             total += loss.detach()
         return total.item()
 
-    def close(self) -> None:
-        """Ends what a rank has to end after its last step."""
-        if self.pipeline is not None:
-            self.pipeline.close()
-
     def entries(self, density: float) -> int:
         """Returns k: of the whole gradient, or the sum over its buckets."""
         return sum(entries(density, span.stop - span.start) for span in self.spans)

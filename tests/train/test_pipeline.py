@@ -114,7 +114,6 @@ def at_sockets(config: Config, rank: ranks.Rank, data: Any) -> tuple[int, int, l
     sent = pipeline.collective.traffic
     rank.control.barrier()
     came = socket_bytes.received(store.port) - start - barrier
-    worker.close()
     return came, sent.bytes_sent + sent.framing, sent.rounds
 
 
