@@ -153,7 +153,11 @@ def one_map(panel: Axes, rows: Sequence[Row]) -> None:
         x, y = nodes.index(row["nodes"]), wires.index(row["network"])
         panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[row["strategy"]], alpha=0.55, linewidth=0))
         stages = f"\nS = {row['stages']}" if row["stages"] > 1 else ""
-        text = "\n".join(textwrap.wrap(row["strategy"], 9)) + stages + f"\n{row['over_dense']:.3g} ×"
+        text = (
+            "\n".join(textwrap.wrap(row["strategy"], 10, break_long_words=False))
+            + stages
+            + f"\n{row['over_dense']:.3g} ×"
+        )
         panel.text(x, y, text, ha="center", va="center", fontsize=4.6, linespacing=0.95)
     panel.set_xlim(-0.5, len(nodes) - 0.5)
     panel.set_ylim(-0.5, len(wires) - 0.5)

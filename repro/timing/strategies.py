@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -13,7 +14,7 @@ import torch
 
 from repro.comm.traffic import Link
 from repro.config.compose import algorithm, named_network
-from repro.config.schema import Config
+from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
@@ -31,26 +32,35 @@ Row = dict[str, Any]
 
 
 def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
-    """Predicts every strategy for the networks of `configs` and writes OUT. Raises ConfigError."""
+    """Predicts every strategy for the networks of `configs` and writes OUT; what OUT has timed already stays.
+
+    Raises ConfigError.
+    """
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
+    before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
     rows: list[Row] = []
-    firsts = {config.model.name: config for config in reversed(configs)}
-    for model, config in firsts.items():
-        blocks = stated_stages.shares(config)
+    firsts = {config.model.name: config for config in reversed(configs) if config.algo.sparse}  # they have a density
+    if not firsts:
+        raise ConfigError("the strategies need a density: type algo=gtopk,... too")
+    for model, config in reversed(firsts.items()):
+        if model not in timed:
+            timed[model] = rounded([dataclasses.asdict(block) for block in stated_stages.shares(config)])
+        blocks = [Block(**block) for block in timed[model]]
         for nodes in NODES:
             for one in candidates(config, blocks, nodes):
                 rows += [one | on for on in _on_wires(one.pop("seconds"), one["images"], networks)]
         say(f"{model}: {len([row for row in rows if row['model'] == model])} predictions")
     summary = {
-        "node": "paper", "machine": {name: machine[name] for name in MACHINE},
+        "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
         "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
     }  # fmt: skip
     OUT.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
     text = ",\n".join(json_text(rounded(row)) for row in rows)
-    write_whole(OUT, f'{head},\n "rows": [\n{text}\n]}}\n')
+    write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
     say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
 
 

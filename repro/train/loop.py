@@ -252,6 +252,9 @@ class Training:
 
     def tell_sizes(self, folder: run_folder.RunFolder) -> None:
         sent = progress.sent(self.config, self.worker.replica.gradient.numel(), self.worker.entries)
+        if (divided := self.worker.split) is not None:
+            cuts = ",".join(map(str, divided.cuts))
+            sent += f", in the first of {self.config.stages} stages (cuts=[{cuts}])"
         folder.progress.say(f"  in {self.config.folder.parent}\n  {sent}")
 
     def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:
