@@ -1,4 +1,4 @@
-"""A pipeline whose work is slept: real messages in the dilated lab take what is modelled, and a machine's little more."""
+"""A pipeline whose work is slept: real messages in the dilated lab take what is modelled, and a little more."""
 
 from pathlib import Path
 
