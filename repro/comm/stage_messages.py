@@ -29,7 +29,7 @@ class StageMessages(dist.ProcessGroup):
     """
 
     supports_coalescing = True
-    group_name = BACKEND
+    group_name: Any = BACKEND
 
     def __init__(self, collective: Collective, control: Collective):
         super().__init__(collective.rank, collective.size)
@@ -52,19 +52,21 @@ class StageMessages(dist.ProcessGroup):
         unpack(came, into)
         return Done()
 
-    def send(self, tensors: list[Tensor], to: int, tag: int) -> Done | None:
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> Done:
         if self.batch is not None:
-            return self.batch.append((True, tensors[0], to))
-        self._carrier(tensors[0]).send(packed(tensors[0]), to)
+            self.batch.append((True, tensors[0], to))
+        else:
+            self._carrier(tensors[0]).send(packed(tensors[0]), to)
         return Done()
 
-    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Done | None:
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Done:
         if self.batch is not None:
-            return self.batch.append((False, tensors[0], source))
-        unpack(self._carrier(tensors[0]).recv(packed(tensors[0]), source), tensors[0])
+            self.batch.append((False, tensors[0], source))
+        else:
+            unpack(self._carrier(tensors[0]).recv(packed(tensors[0]), source), tensors[0])
         return Done()
 
-    def allreduce(self, tensors: list[Tensor], options: Any = None) -> Done:
+    def allreduce(self, tensors: list[Tensor], options: Any = None) -> Done:  # type: ignore[override]  # of its forms
         for x in tensors:
             self.control.all_reduce(x)
         return Done()

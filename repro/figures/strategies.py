@@ -88,7 +88,7 @@ def _row(source: str, known: Row) -> Row:
 
 
 def name(row: Row) -> str:
-    algo = {"dense": "dense", "gtopk": "gTop-k"}.get(row["algo"], row["algo"])
+    algo = str({"dense": "dense", "gtopk": "gTop-k"}.get(row["algo"], row["algo"]))
     if row["kind"] == "asynchronous":
         return "averages, asynchronous"
     if row["kind"] == "accumulated":

@@ -52,7 +52,7 @@ def iteration(config: Config, split: Split, compress_s: float) -> Pipelined:
     parts, copies = split.parts(split.blocks), config.nodes // config.stages
     sizes = [sum(block.parameters for block in part) for part in parts]
     whole = sum(sizes)
-    rounds = [
+    rounds: list[list[list[Round]]] = [
         dry_run.all_rounds(config.algo, copies, size, entries(config.density, size)) if copies > 1 else [[]]
         for size in sizes
     ]

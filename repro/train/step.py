@@ -121,8 +121,8 @@ class Worker:
     def _backward(self, batches: list[Batch]) -> float:
         self.replica.gradient.zero_()
         if self.pipeline is not None:
-            loss, self.activations = self.pipeline.backward(batches)
-            return loss
+            mean, self.activations = self.pipeline.backward(batches)
+            return mean
         total = torch.zeros((), device=self.rank.device)
         for number, (images, labels) in enumerate(batches, 1):
             if self.joint is not None:
