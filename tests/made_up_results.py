@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from made_up_predictions import simulated, tradeoff
+from made_up_predictions import divided, simulated, tradeoff
 
 from repro.report import summaries
 from repro.report.summaries import Results
@@ -83,6 +83,8 @@ def everything() -> Results:
             ]
         },
         "tradeoff": tradeoff(),
+        "split_predictions": divided(),
+        "strategies": _groups(in_stages(dilated(group("resnet20", a), "off"), s) for a in ALGOS[:1] for s in (1, 2)),
         "regret": {
             "rows": [
                 {
@@ -245,6 +247,11 @@ def on_a_v100(model: str, algo: str, gbps: int) -> dict[str, Any]:
     made["iteration_time"] = [time | own for time in made["iteration_time"]]
     made["iteration_time"][-1]["source"] = "measured, dilated 8 x" + (", latency not held" if algo == "ddp" else "")
     return made
+
+
+def in_stages(group: dict[str, Any], stages: int) -> dict[str, Any]:
+    group["settings"]["stages"] = stages
+    return group
 
 
 def made_theirs(group: dict[str, Any], authors: str, more_s: float) -> dict[str, Any]:

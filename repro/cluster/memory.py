@@ -37,7 +37,8 @@ def needed(config: Config) -> float:
     turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
     training = 4 * activations * config.batch_per_node
     evaluating = 4 * 3 * largest * min(EVALUATED, _test_images(config) / config.nodes)
-    vectors = (VECTORS * config.nodes + FIRST) * 4 * parameters
+    whole = config.nodes if config.stages > 1 else 0  # networks that are put together to evaluate
+    vectors = (VECTORS * config.nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(0.0, evaluating - training)
     return BASE + vectors + config.nodes * (training + (PROCESS if processes else 0)) + more
 

@@ -146,6 +146,9 @@ class Config(Checked):
     accumulate: int = key(default=1, low=1, high=1_000_000)
     together: Literal["auto", "on", "off"] = key(default="auto")
 
+    stages: int = key(default=1, low=1, high="nodes")
+    cuts: list[int] = key(default=list, low=1)
+
     bucket_mb: float | None = key(default=None, above=0, high=1e6)
     overlap: Literal["off", "on"] = key(default="off")
     scope: Literal["global", "bucket"] = key(default="global")
@@ -195,6 +198,11 @@ class Config(Checked):
             raise ConfigError(f"cluster.authors={self.cluster.authors}: type nodes=2 or more, and no bucket_mb.")
         if sorted(self.lr_drops) != self.lr_drops:
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
+
+    @property
+    def micro_batches(self) -> int:
+        """Returns how many micro-batches a step has on each rank: those of all the nodes that share a network."""
+        return self.stages * self.accumulate
 
     @property
     def run_id(self) -> str:

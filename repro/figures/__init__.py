@@ -71,6 +71,7 @@ STORY = (
     "relaxations",
     "planner_regret",
     "dilated_predictions",
+    "strategies",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 WIDTHS = {"single": 3.5, "double": 7.16}  # inches: one column of a two-column page, and both
