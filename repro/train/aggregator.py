@@ -45,7 +45,13 @@ def rules(config: Config) -> Rules:
     parts = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
     parts += ["overlap=on"] * overlapping + ["hierarchical=true"] * config.hierarchical
     asked, named = " ".join(parts), f"algo={algo.name}"
+    clipped = f"clip_grad={config.clip_grad:g} bounds the norm of a rank's whole gradient"
     return [
+        (
+            config.clip_grad > 0 and (overlapping or algorithm.wraps),
+            f"{clipped}, and {'overlap=on' if overlapping else named} sends parts of it before it is there; "
+            f"type clip_grad=0, or {'overlap=off' if overlapping else 'algo=dense'}",
+        ),
         (
             divided and algorithm.mixes,
             f"{asked}: {named} mixes weights; leave that out, or type algo=dense",
@@ -140,6 +146,10 @@ def apart(config: Config, model: nn.Module) -> Rules:
         (
             any(isinstance(module, Dropout) for module in model.modules()),
             f"model={config.model.name} has dropout, which each rank draws",
+        ),
+        (
+            config.model.reads == "text",
+            f"model={config.model.name} carries a state from batch to batch",
         ),
     ]
 
