@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,15 @@ class Metric:
     def said(self, value: float) -> str:
         """Writes a value: `accuracy 87.47 %`, `perplexity 113`."""
         return f"{self.name} {value:.4g}" if self.falls else f"{self.name} {self.unit * value:.2f} %"
+
+    def short(self, value: float) -> str:
+        """Writes a value beside others of its kind: `87.5 %`, `113`."""
+        return f"{value:.4g}" if self.falls else f"{self.unit * value:.1f} %"
+
+    @property
+    def worst(self) -> float:
+        """Returns what stands for an evaluation that gave no number."""
+        return math.inf if self.falls else 0.0
 
     def reached(self, value: float | None, target: float) -> bool:
         """Returns whether `value` is at least as good as `target`."""

@@ -55,9 +55,11 @@ def prepare(source: str | Path | None, root: Path) -> Path:
 
 
 def _reference() -> str:
+    """Returns each paragraph once: many stand in several chapters, and would be in both parts."""
     from pydoc_data.topics import topics
 
-    return "\n\n".join(topics[name] for name in sorted(topics))
+    paragraphs = (" ".join(text.split()) for name in sorted(topics) for text in topics[name].split("\n\n"))
+    return "\n\n".join(dict.fromkeys(paragraphs))
 
 
 def _path(root: Path) -> Path:

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend
+from repro.metric import ACCURACY
 from repro.report import momentum
 from repro.report.momentum import RULES
 from repro.report.summaries import Group, Results
@@ -40,7 +41,7 @@ def table(results: Results) -> list[Row]:
 
 def _runs(results: Results) -> Iterator[Row]:
     """Yields a row for each run of the experiment, and for whole runs of the same kind at the same epoch."""
-    mine = [group for group in results.groups("momentum") if group.curve]
+    mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     if not mine:
         return
     epoch = min(group.epochs for group in mine)

@@ -119,8 +119,10 @@ class Results:
     reference: list[dict[str, Any]] = field(default_factory=list)  # a third party's runs, percent by epoch
     left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
 
-    def groups(self, experiment: str) -> list[Group]:
-        return alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
+    def groups(self, experiment: str, measure: Metric | None = None) -> list[Group]:
+        """Returns the runs of an experiment; with `measure`, those that have it on their test data."""
+        found = alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
+        return [group for group in found if measure in (None, group.metric)]
 
     def all_groups(self) -> Iterator[tuple[str, Group]]:
         for experiment in sorted(self.summaries):
