@@ -161,7 +161,9 @@ def test_rows_of_other_settings_do_not_read_alike() -> None:
 def test_pooled_mean_and_deviation() -> None:
     def row(values: list[float]) -> dict:
         mean, std = curves.mean_std(values)
-        return {f"{name}{end}": v for name in curves.CURVE for end, v in (("", mean), ("_std", std))}
+        return {
+            f"{name}{end}": v for name in (*curves.LOSSES, "test_accuracy") for end, v in (("", mean), ("_std", std))
+        }
 
     values = [0.3, 0.9, 0.1, 0.7, 0.2]
     for cut in (1, 2, 4):
