@@ -20,7 +20,7 @@ from repro.data._text import words
 from repro.runs import run_folder
 from repro.train import loop
 
-PART = "The cat sat on the mat. Did it? It did!\n\nA dog\nsat too\n\n"
+PART = "The cat sat on the mat. ----- Did it? It did!!\n\nA dog\nsat too\n\n"
 PTB = {"train": " the cat sat <unk> N \n the dog sat \n", "valid": " the cat \n", "test": " a cat sat \n"}
 
 
@@ -40,7 +40,7 @@ def root(tmp_path_factory):
 def test_sentences_end_at_marks_and_at_empty_lines():
     assert words.sentences(PART) == [
         ["the", "cat", "sat", "on", "the", "mat", ".", "<eos>"],
-        ["did", "it", "?", "<eos>"],
+        ["-", "did", "it", "?", "<eos>"],
         ["it", "did", "!", "<eos>"],
         ["a", "dog", "sat", "too", "<eos>"],
     ]

@@ -66,8 +66,11 @@ def _decoded(source: Path, name: str, content: bytes) -> str:
 
 
 def sentences(text: str) -> list[list[str]]:
-    """Divides a plain text: lower-case words and punctuation marks; a sentence ends at . ! ? or an empty line."""
-    parts = re.split(r"(?<=[.!?])\s+|\n\s*\n", text.lower())
+    """Divides a plain text: lower-case words and punctuation marks; a sentence ends at . ! ? or an empty line.
+
+    A mark that is repeated, as in the rules of a table, counts once.
+    """
+    parts = re.split(r"(?<=[.!?])\s+|\n\s*\n", re.sub(r"([^\w\s])\1+", r"\1", text.lower()))
     found = [re.findall(r"\w+|[^\w\s]", part) for part in parts]
     return [[*words, END] for words in found if words]
 
