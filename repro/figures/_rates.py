@@ -95,4 +95,7 @@ def _notes(rows: list[Row], models: Sequence[str], command: str) -> list[str]:
         if measured
         else "",
         f"Not measured: {', '.join(absent)} ({command})." if absent else "",
+        "LSTM: its batch is not published; 20, that of the authors' settings, is simulated."
+        if "lstm" in models
+        else "",
     ]

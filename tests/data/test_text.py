@@ -154,17 +154,16 @@ def test_without_a_source_it_is_pythons_reference_each_paragraph_once(tmp_path):
 
 
 def test_perplexity_is_exp_of_the_loss_a_word_and_the_same_on_any_number_of_nodes(root, tmp_path):
-    """With lr=0 all runs evaluate the first weights, on rows divided among 1 and 3 nodes. A real command says it too."""
+    """With lr=0 all runs evaluate the first weights, on rows of 1 and of 3 nodes; a real command says it."""
     losses = []
     for nodes in (1, 3):
         words = [
-            "repro", "run", "model=lstm_small", "model.width=6", "data.classes=15", "data.sequence=5", "lr=0", "steps=2",
-            "batch_per_node=2", f"nodes={nodes}", "algo=dense", f"data.root={root}", "wandb.mode=disabled",
+            "repro", "run", "model=lstm_small", "model.width=6", "data.classes=15", "data.sequence=5", "lr=0",
+            "steps=2", "batch_per_node=2", f"nodes={nodes}", "algo=dense", f"data.root={root}", "wandb.mode=disabled",
         ]  # fmt: skip
         if nodes == 1:
-            done = subprocess.run(
-                [sys.executable, "-m", *words], cwd=tmp_path, capture_output=True, text=True, check=True
-            )
+            command = [sys.executable, "-m", *words]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
             assert "test perplexity" in done.stderr and "sequences/s" in done.stderr and "perplexity" in done.stdout
         config = compose([*words[2:], f"results={tmp_path / 'results' / 'runs'}"])[0]
         loop.run(config)
