@@ -1,9 +1,10 @@
-"""Combines the evaluations of runs that differ only in their seed, epoch by epoch."""
+"""Combines runs that differ only in their seed: their evaluations, epoch by epoch, and their iteration times."""
 
 import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from repro.iteration_time import IterationTime
 from repro.metric import ACCURACY, Metric
 from repro.tables import Row
 
@@ -28,6 +29,18 @@ def seed_accuracies(evaluations: list[Evaluations], measure: Metric = ACCURACY) 
     """Returns each seed's accuracies, or perplexities, by row of `curve`; [] for one seed, whose curve has them."""
     by_epoch, common = _by_epoch(evaluations)
     return [[lines[epoch][measure.key] for epoch in common] for lines in by_epoch] if len(by_epoch) > 1 else []
+
+
+def middle(reported: list[list[dict[str, Any]]]) -> list[Row]:
+    """Returns each iteration time that all runs report, as the middle run has it; of an even number, the faster."""
+    everyones = [{(line["source"], line["network"]): line for line in lines} for lines in reported]
+    rows = []
+    for place in everyones[0]:
+        same = [lines[place] for lines in everyones if place in lines]
+        if len(same) == len(everyones):
+            chosen = sorted(same, key=lambda line: IterationTime.of(line).total)[(len(same) - 1) // 2]
+            rows.append({k: v for k, v in chosen.items() if k != "kind"})
+    return rows
 
 
 def _by_epoch(evaluations: list[Evaluations]) -> tuple[list[dict[float, dict[str, Any]]], list[float]]:

@@ -14,8 +14,9 @@ from typing import Any
 from repro import metric
 from repro.config.schema import ConfigError
 from repro.report import same_machine
+from repro.report.curves import middle
 from repro.report.same_settings import Group, identity, same_data
-from repro.report.summaries import middle, rounded
+from repro.report.summaries import rounded
 from repro.tables import Row
 
 

@@ -21,7 +21,7 @@ from repro.iteration_time import IterationTime, is_measured
 from repro.json_text import json_text
 from repro.metric import Metric
 from repro.report import same_machine
-from repro.report.curves import curve, seed_accuracies
+from repro.report.curves import curve, middle, seed_accuracies
 from repro.report.finished_run import Damaged, Run, read_run
 from repro.report.same_settings import put_over
 from repro.runs import per_step
@@ -275,18 +275,6 @@ MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "p
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in SINGLE}
-
-
-def middle(reported: list[list[dict[str, Any]]]) -> list[Row]:
-    """Returns each iteration time that all runs report, as the middle run has it; of an even number, the faster."""
-    everyones = [{(line["source"], line["network"]): line for line in lines} for lines in reported]
-    rows = []
-    for place in everyones[0]:
-        same = [lines[place] for lines in everyones if place in lines]
-        if len(same) == len(everyones):
-            chosen = sorted(same, key=lambda line: IterationTime.of(line).total)[(len(same) - 1) // 2]
-            rows.append({k: v for k, v in chosen.items() if k != "kind"})
-    return rows
 
 
 def rounded(value: Any) -> Any:

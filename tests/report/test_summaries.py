@@ -77,10 +77,10 @@ def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
         return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
 
     reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
-    found = summaries.middle(reported)
+    found = curves.middle(reported)
     assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
-    assert summaries.middle(reported[:2])[0]["compute_s"] == 9.0
-    assert [row["source"] for row in summaries.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
+    assert curves.middle(reported[:2])[0]["compute_s"] == 9.0
+    assert [row["source"] for row in curves.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
     assert "kind" not in found[0] and found[0]["nodes"] == 4
 
 
