@@ -43,10 +43,12 @@ def threads(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    """The same by processes. They start once, and do all the runs one after the other, as each start takes seconds."""
+    """The same by processes, which start once for each data set, as a start takes seconds, and do all its runs."""
     folder = tmp_path_factory.mktemp("processes")
     configs = {name: whole(folder, name, "cluster=processes") for name in NAMES}
-    ranks.launch(configs["dense"], functools.partial(thread_ranks.train_each, list(configs.values())), loop.load_data)
+    for names in (NAMES[:-1], NAMES[-1:]):
+        runs = [configs[name] for name in names]
+        ranks.launch(runs[0], functools.partial(thread_ranks.train_each, runs), loop.load_data)
     return lambda name: bits(configs[name].folder)
 
 
