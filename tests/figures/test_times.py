@@ -61,7 +61,7 @@ def test_a_new_model_is_in_the_figures_without_another_edit(monkeypatch: pytest.
     shutil.copytree(groups.conf_folder(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mynet.yaml").write_text("# @package _global_\nmodel:\n  name: mynet\n")
     monkeypatch.setattr(groups, "conf_folder", lambda: tmp_path / "conf")
-    assert _draw.models() == [*_draw.PAPER, "mynet"]
+    assert _draw.models() == [*_draw.PAPER, "lstm_small", "mynet"]
     data = made_up_results.everything()
     for name in ("convergence", "throughput", "dilated"):
         own = [group for group in data.summaries[name]["groups"] if group["settings"]["model"]["name"] == "resnet20"]
