@@ -49,6 +49,9 @@ def steps(configs: Sequence[Config]) -> list[int]:
     counted: dict[str, int] = {}
     found = []
     for config in configs:
+        if config.node is not None:  # nothing is trained: its data need not be there
+            found.append(1)
+            continue
         if config.steps is None and str(config.data) not in counted:
             counted[str(config.data)] = data.training_images(config.data)
         batch = config.nodes * config.batch_per_node * config.accumulate
