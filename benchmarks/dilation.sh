@@ -13,6 +13,10 @@ $repro bench network cluster.dilation=8 --out results/lab/dilated
 $repro bench collectives algo=dense $held --out results/lab/dilation_dense.jsonl
 $repro bench collectives algo=topk,gtopk,gtopk_butterfly $held --repeats 30 --out results/lab/dilation.jsonl
 
+# The dilations that faster networks take.
+$repro bench collectives algo=dense,topk,gtopk,gtopk_butterfly network=ethernet100g nodes=4 \
+    cluster.dilation=64,128,256,512,1024 --parameters 2.7M --repeats 5 --out results/lab/dilation_100g.jsonl
+
 # The paper's 32 nodes beside the model and the bound.
 $repro bench collectives algo=dense,topk,gtopk,gtopk_butterfly nodes=32 cluster.dilation=8 \
     --parameters 270k,2.7M,14.7M --repeats 20 --out results/lab/dilation_32.jsonl

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_cluster import Cluster
-from tiny_runs import bits, equal
+from tiny_runs import bits, equal, latest
 
 from repro.config.compose import compose
 from repro.config.schema import Config
-from repro.runs import checkpoint, run_folder
+from repro.runs import run_folder
 
 ROOT = Path(__file__).parent.parent
 
@@ -99,7 +99,7 @@ class Sweep:
 
 def same_bits(one: Path, other: Path) -> bool:
     """Whether the last checkpoints of two run folders hold the same bits, every rank's state included."""
-    steps = [(checkpoint.latest(folder / "checkpoints") or (0, folder))[0] for folder in (one, other)]
+    steps = [latest(folder)[0] for folder in (one, other)]
     return steps[0] == steps[1] > 0 and equal(bits(one), bits(other))
 
 

@@ -14,16 +14,24 @@ from repro.comm.collective import Collective
 needs_tcp_info = pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the kernel's count is Linux's")
 
 
-def received() -> int:
-    """Over all TCP sockets of this process, headers of gloo's included, those of TCP not."""
+def received(but: int = -1) -> int:
+    """Over all TCP sockets of this process but those to port `but`, headers of gloo's included, those of TCP not."""
     total = 0
     for entry in Path("/proc/self/fd").iterdir():
         if entry.is_symlink() and os.readlink(entry).startswith("socket:"):
             with socket.socket(fileno=os.dup(int(entry.name))) as end:
-                if end.family in (socket.AF_INET, socket.AF_INET6):
+                if end.family in (socket.AF_INET, socket.AF_INET6) and _peer(end) != but:
                     info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
                     total += int.from_bytes(info[128:136], "little")  # tcpi_bytes_received
     return total
+
+
+def _peer(end: socket.socket) -> int:
+    """Returns the port at the other end, 0 where there is none."""
+    try:
+        return int(end.getpeername()[1])
+    except OSError:
+        return 0
 
 
 def of(size: int, body: Callable[[Collective], Any]) -> tuple[list[Any], int]:

@@ -25,9 +25,14 @@ def config(folder: Path, *overrides: str) -> Config:
 
 def bits(folder: Path) -> dict[str, object]:
     """Everything that the newest checkpoint holds, by file."""
-    found = checkpoint.latest(folder / "checkpoints")
-    assert found is not None
-    return {path.name: checkpoint.load(found[1], path.name, torch.device("cpu")) for path in found[1].glob("*.pt")}
+    _, place = latest(folder)
+    return {path.name: checkpoint.load(place, path.name, torch.device("cpu")) for path in place.glob("*.pt")}
+
+
+def latest(folder: Path) -> tuple[int, Path]:
+    """The newest whole checkpoint of a run folder: its step, and where it is."""
+    every = checkpoint.newest_first(folder / "checkpoints")
+    return next((found.step, found.folder) for found, damage in every if damage is None)
 
 
 def equal(a: object, b: object) -> bool:

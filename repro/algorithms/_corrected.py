@@ -36,15 +36,7 @@ class Corrected(Algorithm):
         self.inner, self.momentum, self.mask, self.clip, self.boost = inner, momentum, mask, clip, boost
         self.velocity = torch.zeros(parameters, device=device)
         self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
-        self.messages_depend_on_values = inner.messages_depend_on_values
-
-    @property
-    def density(self) -> float:
-        return self.inner.density
-
-    @density.setter
-    def density(self, value: float) -> None:
-        self.inner.density = value
+        self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 
     @property
     def memory(self) -> ErrorFeedback | None:  # type: ignore[override]
@@ -62,6 +54,7 @@ class Corrected(Algorithm):
         if self.clip:
             clip(gradient, self.clip / math.sqrt(collective.size))
         gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
+        self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:
             self._after(self.chosen.long(), update)

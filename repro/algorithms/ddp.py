@@ -100,11 +100,7 @@ def factors(shapes: list[torch.Size], rank: int) -> list[int]:
 
 def process_group(collective: Collective) -> dist.ProcessGroup:
     """Returns the group in the form DDP takes: ours are bare backends, one per rank, and a rank may be a thread."""
-    transport = collective.transport
-    if isinstance(transport, SocketTransport):
-        transport = transport.group_transport()
-    if not isinstance(transport, GroupTransport):
-        raise ValueError("DistributedDataParallel needs a torch.distributed process group")
+    transport = group_transport(collective)
     if isinstance(transport.group, dist.ProcessGroup):
         return transport.group
     kind = dist.ProcessGroup.BackendType.NCCL if transport.device.type == "cuda" else dist.ProcessGroup.BackendType.GLOO
@@ -112,3 +108,13 @@ def process_group(collective: Collective) -> dist.ProcessGroup:
     group._set_default_backend(kind)
     group._register_backend(transport.device, kind, cast(Any, transport.group))
     return group
+
+
+def group_transport(collective: Collective) -> GroupTransport:
+    """Returns what DDP sends by; over our own sockets a group of its own, of the same ranks."""
+    transport = collective.transport
+    if isinstance(transport, SocketTransport):
+        transport = transport.group_transport()
+    if not isinstance(transport, GroupTransport):
+        raise ValueError("DistributedDataParallel needs a torch.distributed process group")
+    return transport

@@ -22,12 +22,13 @@ import torch
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import Pace
-from repro.config.schema import DILATIONS, Config, RunError
+from repro.config.schema import DILATIONS, Config, Network, RunError
 from repro.json_text import json_text
 from repro.whole_files import write_whole
 
 FILE = "dilation.json"
-SMALL, LARGE = 2048, 1 << 18  # bytes of a message
+SMALL, LARGE = 2048, 1 << 18  # bytes of a message; a large one has more where LATENCIES asks for more
+LATENCIES = 4  # that the bytes of a large message take at least: else what latency absorbs would hide slow cores
 MOST = {SMALL: 1.05, LARGE: 1.05}  # times its stated seconds
 REPEATS = 5
 
@@ -83,7 +84,8 @@ def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
     pace = Pace(rank.dilation * config.network.alpha_s, config.network.bits_per_s / rank.dilation)
     found = {}
     for size in MOST:
-        out, into = torch.zeros(2, size, dtype=torch.uint8)
+        count = size if size == SMALL else large(config.network)
+        out, into = torch.zeros(2, count, dtype=torch.uint8)
         steps = list(distances(rank.size))
 
         def exchange(out: torch.Tensor = out, into: torch.Tensor = into, steps: list[int] = steps) -> None:
@@ -92,6 +94,11 @@ def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
                 rank.collective.transport.exchange(out, to, into, source)
 
         times = from_common_start(exchange, rank.control, 1 + REPEATS)[1:]
-        stated = len(steps) * (pace.latency_s + 1e-9 * pace.line_ns(size))
+        stated = len(steps) * (pace.latency_s + 1e-9 * pace.line_ns(count))
         found[size] = statistics.median(times) / stated
     return found
+
+
+def large(wire: Network) -> int:
+    """Returns the bytes of a large message on this network."""
+    return max(LARGE, int(LATENCIES * wire.alpha_s * wire.bits_per_s / 8))

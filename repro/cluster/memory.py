@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from repro import models, screen
+from repro import algorithms, models, screen
 from repro.config.schema import Config, ConfigError
 
 BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mirror, once used
@@ -30,14 +30,16 @@ ROWS = 20  # of a text that are evaluated at once, by all ranks together
 def needed(config: Config) -> float:
     """Returns the peak bytes of `config`'s ranks on the CPU of one machine."""
     processes = config.cluster.name in ("processes", "lab")
-    if config.node is not None:  # nothing is trained: messages alone
-        return BASE + config.nodes * PROCESS
+    if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
+        gradients = config.nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
+        return BASE + config.nodes * PROCESS + gradients
     parameters, activations, largest = shape(config)
     cores = len(os.sched_getaffinity(0))
     turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
     training = 4 * activations * config.batch_per_node
     evaluating = 4 * 3 * largest * _evaluated(config)
-    vectors = (VECTORS * config.nodes + FIRST) * 4 * parameters
+    whole = config.nodes if config.stages > 1 else 0  # networks that are put together to evaluate
+    vectors = (VECTORS * config.nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(0.0, evaluating - training)
     return BASE + vectors + config.nodes * (training + (PROCESS if processes else 0)) + more
 

@@ -37,8 +37,9 @@ def launch(
     """Returns what rank 0 returned. The ranks are forked from a server that imported torch and ran nothing with it."""
     context = multiprocessing.get_context("forkserver")
     dynamo = ["torch._dynamo"] if config.algo.module == "ddp" else []  # DDP imports it when made: seconds
+    torchs = ["torch.distributed.pipelining"] if config.stages > 1 and config.node is None else []  # as well
     netlink = ["pyroute2"] if switch is not None else []  # 0.3 s, of each of 32 ranks
-    modules = ["repro.timing.before_run", "repro.train.loop", "repro.cluster.ranks", *dynamo, *netlink]
+    modules = ["repro.timing.before_run", "repro.train.loop", "repro.cluster.ranks", *dynamo, *torchs, *netlink]
     context.set_forkserver_preload(modules)
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:

@@ -43,6 +43,7 @@ class Rank:
     joint: Any = None  # what `joint` of `launch` made, where all ranks are threads on one device
     dilation: float = 1.0  # seconds of this lab that stand for one of the network's
     clock: Clock = field(default_factory=Clock)
+    parts: list[Collective] = field(default_factory=list)  # of some of the ranks, on the same wires
     asleep: tuple[str, float] | None = None  # what it sleeps for in place of work, and since when
 
     def cause(self, error: CollectiveError) -> RunError:
@@ -54,7 +55,7 @@ class Rank:
         """Returns the collective it is in (None: in none; a sleep counts as one), and since when (perf_counter)."""
         if self.asleep is not None:
             return self.asleep
-        ways = [each.position for each in (self.collective, self.collective.other, self.control) if each]
+        ways = [each.position for each in (self.collective, self.collective.other, self.control, *self.parts) if each]
         inside = next((inside for inside, _ in ways if inside), None)
         return inside, max(since for _, since in ways)
 

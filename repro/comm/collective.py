@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -46,8 +46,10 @@ class Collective:
     threads spent while this thread did not wait.
     """
 
-    def __init__(self, transport: Transport):
+    def __init__(self, transport: Transport, names: Sequence[int] | None = None):
+        """`names`: what to call the ranks, where they are some of more."""
         self.transport = transport
+        self.names = names or range(transport.size)
         self.rank, self.size = transport.rank, transport.size
         self.traffic = Traffic()
         self.seconds, self.hidden_s = 0.0, 0.0
@@ -57,7 +59,7 @@ class Collective:
     def all_reduce(self, x: Tensor) -> Tensor:
         """Sums `x` over all ranks, in place: a ring, reduce-scatter then all-gather, of 2(P-1) rounds of |x|/P."""
         if self.size > 1:
-            with self._span("all_reduce", "all"):
+            with self._span("all_reduce"):
                 self.transport.all_reduce(x)
             self.traffic.add(ring(self.rank, self.size, x.numel(), x.element_size()))
         return x
@@ -143,21 +145,22 @@ class Collective:
         return [pickle.loads(part) for part in parts]  # noqa: S301  (the ranks of one run trust each other)
 
     def _transfer(self, name: str, x: Tensor, to: int, into: Tensor, source: int) -> None:
-        with self._span(name, to if to == source else f"{to} and {source}"):
+        with self._span(name, *dict.fromkeys((to, source))):
             self.transport.exchange(x, to, into, source)
         self.traffic.add(Round(to, x.nbytes, source, into.nbytes))
 
     @contextmanager
-    def _span(self, name: str, peer: int | str) -> Iterator[None]:
+    def _span(self, name: str, *peers: int) -> Iterator[None]:
         start = time.perf_counter()
-        self.position = (f"{name} with rank {peer}", start)
+        what = f"{name} with rank {' and '.join(str(self.names[peer]) for peer in peers) or 'all'}"
+        self.position = (what, start)
         try:
             yield
             self.position = (None, time.perf_counter())  # kept after a failure, so that others can ask where it failed
         except RuntimeError as error:
             waited = time.perf_counter() - start
             reason = re.sub(r"^\[\S*gloo\S*\] ", "", str(error).strip()).split(". This is")[0].splitlines()[0]
-            text = f"rank {self.rank} failed in {name} with rank {peer} after {waited:.1f} s: {reason}"
+            text = f"rank {self.names[self.rank]} failed in {what} after {waited:.1f} s: {reason}"
             raise CollectiveError(text) from error
         finally:
             self.seconds += time.perf_counter() - start

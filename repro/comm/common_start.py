@@ -16,20 +16,26 @@ PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill
 
 @contextmanager
 def first() -> Iterator[None]:
-    """Lets this thread run before other work of the machine while inside, where it may ask for that (root on Linux).
+    """Lets this process run before other work of the machine while inside, where it may ask for that (root on Linux).
 
-    Ranks in the lab sleep most of the time, and what they do between two messages must not wait for others.
+    Ranks in the lab sleep most of the time, and what they do between two messages must not wait for others. Gloo
+    sends by threads of its own, so all threads that there are run so.
     """
     if not sys.platform.startswith("linux"):
         yield
         return
-    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    before = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with suppress(OSError):  # it may not ask, or the thread has ended
+            own = os.sched_getscheduler(thread), os.sched_getparam(thread)
+            os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+            before[thread] = own
     try:
         yield
     finally:
-        os.sched_setscheduler(0, policy, priority)
+        for thread, own in before.items():
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(thread, *own)
 
 
 def from_common_start(action: Callable[[], object], control: Collective, repeats: int) -> list[float]:

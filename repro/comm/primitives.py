@@ -137,17 +137,3 @@ def mix_with_peers(
         return collective.all_reduce(x.clone()).div_(collective.size)
     theirs = exchange_with_peers(x, collective, topology, step, seed)
     return torch.stack([x, *theirs]).mean(0)
-
-
-def compressed_mix_with_peers(
-    x: Tensor, collective: Collective, codec: Codec, topology: Topology = "ring", step: int = 0, seed: int = 0
-) -> Tensor:
-    """Returns the float32 mean of `x` [m] and of the peers' x, each after encoding and decoding (D_LP_S).
-
-    Sends codec.nbytes(m) to each peer.
-    """
-    if collective.size == 1:
-        return x.float().clone()
-    wire = codec.encode(x[None])[0]
-    wires = torch.stack([wire, *exchange_with_peers(wire, collective, topology, step, seed)])
-    return codec.decode(wires, x.numel()).mean(0)

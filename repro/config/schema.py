@@ -19,7 +19,8 @@ from repro.metric import Metric
 
 MOST_NODES = 4096  # beyond what any study of S-SGD has, and what threads of one process can be
 MOST_EPOCHS = 1_000_000
-DILATIONS = (1, 8, 16, 32)  # of time in the lab: those that were measured to agree, docs/time.md
+# Of time in the lab: those that were measured to agree, docs/time.md. From 64 on they are for networks above 1 Gbps.
+DILATIONS = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 LEAST_DENSITY = 1e-12  # one entry of a model of 10^12
 
 
@@ -162,6 +163,9 @@ class Config(Checked):
     accumulate: int = key(default=1, low=1, high=1_000_000)
     together: Literal["auto", "on", "off"] = key(default="auto")
 
+    stages: int = key(default=1, low=1, high="nodes")
+    cuts: list[int] = key(default=list, low=1)
+
     bucket_mb: float | None = key(default=None, above=0, high=1e6)
     overlap: Literal["off", "on"] = key(default="off")
     scope: Literal["global", "bucket"] = key(default="global")
@@ -181,7 +185,7 @@ class Config(Checked):
     density_warmup: list[float] = key(low=LEAST_DENSITY, high=1)
 
     compute_s: float | None = key(default=None, above=0, high=1e6)
-    node: Literal["paper", "paper_compute", "measured"] | None = key(default=None)
+    node: Literal["paper", "paper_compute", "measured", "stated"] | None = key(default=None)
     also_on: list[str] = key(default=list, result=False)
     evaluate_every: int = key(default=1, low=1, high=MOST, result=False)
     checkpoint_every: int = key(default=0, low=0, high=MOST, result=False)
@@ -207,6 +211,8 @@ class Config(Checked):
             )
         if self.node is not None and self.cluster.name != "lab":
             raise ConfigError(f"node={self.node}: only the lab measures with stated compute; type cluster=lab too.")
+        if self.node == "stated" and self.compute_s is None:
+            raise ConfigError("node=stated: type compute_s=SECONDS too, what a step computes on one node.")
         if self.cluster.authors != "none" and (self.node is None or self.algo.name != "gtopk"):
             raise ConfigError(
                 f"cluster.authors={self.cluster.authors}: only gTop-k's messages, beside stated compute, are made like "
@@ -216,6 +222,11 @@ class Config(Checked):
             raise ConfigError(f"cluster.authors={self.cluster.authors}: type nodes=2 or more, and no bucket_mb.")
         if sorted(self.lr_drops) != self.lr_drops:
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
+
+    @property
+    def micro_batches(self) -> int:
+        """Returns how many micro-batches a step has on each rank: those of all the nodes that share a network."""
+        return self.stages * self.accumulate
 
     @property
     def run_id(self) -> str:

@@ -67,10 +67,12 @@ STORY = (
     "algorithms",
     "families",
     "tradeoff",
+    "tradeoff_dilated",
     "ranking_flips",
     "relaxations",
     "planner_regret",
     "dilated_predictions",
+    "strategies",
 )
 STYLE = Path(__file__).parent / "paper.mplstyle"
 WIDTHS = {"single": 3.5, "double": 7.16}  # inches: one column of a two-column page, and both

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from repro.figures import _draw, _legend, _times
+from repro.figures import _coverage, _draw, _legend, _times
 from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -43,7 +43,7 @@ def draw(rows: list[Row], value: str, label: str, unit: float, command: str, log
     for panel in axes[::columns]:
         panel.set_ylabel(label)
     _legend.draw(figure, _keys(drawn, _draw.algos_of(rows)))
-    _legend.note(figure, *_notes(rows, models, command))
+    _legend.note(figure, *_notes(rows, command))
     return figure
 
 
@@ -84,9 +84,9 @@ def _keys(drawn: dict[tuple[str, str], Line2D], algos: Sequence[str]) -> dict[st
     return keys
 
 
-def _notes(rows: list[Row], models: Sequence[str], command: str) -> list[str]:
+def _notes(rows: list[Row], command: str) -> list[str]:
     measured = [row for row in rows if row["source"] == DILATED]
-    absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in measured)]
+    cells = [row | _times.PLACE for row in measured]
     return [
         "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
         "the published alpha and beta. Marks of one number of nodes stand side by side.",
@@ -94,8 +94,8 @@ def _notes(rows: list[Row], models: Sequence[str], command: str) -> list[str]:
         f"{_times.slowed(measured)} ({command})."
         if measured
         else "",
-        f"Not measured: {', '.join(absent)} ({command})." if absent else "",
+        _coverage.said(cells, "dilated", lambda cell: _times.PLACE.items() <= cell.items()),
         "LSTM: its batch is not published; 20, that of the authors' settings, is simulated."
-        if "lstm" in models
+        if any(row["model"] == "lstm" for row in rows)
         else "",
     ]

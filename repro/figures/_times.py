@@ -9,6 +9,7 @@ NODES = (4, 8, 16, 32)
 PUBLISHED_ON = "ethernet1g"
 COLUMNS = ("model", "algo", "nodes", "source", "network", "batch_per_node", *FIELDS, "samples_per_s", "efficiency",
            "dilation", "repeats")  # fmt: skip
+PLACE = {"node": "paper", "overlap": "off"}  # of those iterations of the dilated lab that the paper timed too
 SIMULATE = f"repro simulate model={','.join(_draw.PAPER)} nodes=4,8,16,32 --out results/summaries/simulate.json"
 
 
@@ -16,7 +17,7 @@ def simulated(results: Results) -> list[Row]:
     """Returns `repro simulate` of published compute and compress, and our messages on the published alpha and beta."""
     summary = results.summaries.get("simulate", {})
     return [
-        _row(
+        as_row(
             row["model"],
             row["algo"],
             row["nodes"],
@@ -38,7 +39,7 @@ def of_experiment(results: Results, experiment: str) -> list[Row]:
 def _of_group(group: Group) -> list[Row]:
     batch = group.settings["batch_per_node"] * group.settings["accumulate"]
     here = group.model, group.algo, group.nodes
-    return [_row(*here, row["source"], row["network"], batch, IterationTime.of(row)) for row in group.iteration_time]
+    return [as_row(*here, row["source"], row["network"], batch, IterationTime.of(row)) for row in group.iteration_time]
 
 
 def on_gpus(results: Results) -> list[Row]:
@@ -53,16 +54,16 @@ def beside_the_paper(results: Results) -> list[Row]:
     return published(results) + ours + simulated(results) + on_gpus(results)
 
 
-def dilated(results: Results) -> list[Row]:
-    """Returns the iterations of `experiment=dilated`: their source is DILATED, and `dilation` says by how much."""
+def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
+    """Returns the experiment's iterations: their source is DILATED, and `dilation` says by how much."""
     rows = []
-    for group in results.groups("dilated"):
+    for group in results.groups(experiment):
         batch = group.settings["batch_per_node"] * group.settings["accumulate"]
         modelled = [IterationTime.of(row).total for row in group.iteration_time if row["source"] == "modelled"]
         for row in (row for row in group.iteration_time if is_dilated(row["source"])):
             same = (group.model, group.algo, group.nodes, DILATED, row["network"], batch)
             rows.append(
-                _row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
+                as_row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
                 | {name: row[name] for name in ("node", "iterations_s")}
                 | {"overlap": group.settings["overlap"], "modelled_s": modelled[0] if modelled else None}
             )
@@ -72,10 +73,10 @@ def dilated(results: Results) -> list[Row]:
 
 def on_the_papers_node(results: Results) -> list[Row]:
     """Returns those of `dilated` with the published compute and compress, without overlap: what the paper timed."""
-    return [row for row in dilated(results) if (row["node"], row["overlap"]) == ("paper", "off")]
+    return [row for row in dilated(results) if PLACE.items() <= row.items()]
 
 
-def _row(
+def as_row(
     model: str,
     algo: str,
     nodes: int,
@@ -86,6 +87,7 @@ def _row(
     dilation: float | None = None,
     repeats: int | None = None,
 ) -> Row:
+    """Returns an iteration's seconds as a row of a figure: rate and efficiency are of `batch` samples."""
     return {
         "model": model,
         "algo": algo,

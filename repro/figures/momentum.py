@@ -36,35 +36,39 @@ def table(results: Results) -> list[Row]:
         }
         for row in computed.get("rows", [])
     ]
-    return rows + sorted(_runs(results), key=lambda row: (row["nodes"], -row["test_accuracy"]))
+    return rows + sorted(_runs(results), key=lambda row: (_panel(row), -row["test_accuracy"]))
 
 
 def _runs(results: Results) -> Iterator[Row]:
     """Yields a row for each run of the experiment, and for whole runs of the same kind at the same epoch."""
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
-    if not mine:
-        return
-    epoch = min(group.epochs for group in mine)
-    kinds = {_kind(group) for group in mine}
-    whole = [group for group in results.groups("convergence") if _kind(group) in kinds]
-    for group in {str(group.settings | {"epochs": 0}): group for group in (*whole, *mine)}.values():
-        at = next((row for row in group.curve if row["epoch"] == epoch), None)
-        if at is not None:
-            yield {
-                "source": "trained",
-                "rule": momentum.rule(group.settings),
-                "density": group.settings["density"],
-                "n": group.n,
-                **dict.fromkeys(("limit", "least", "most")),
-                "model": group.model,
-                "algo": _named(group),
-                "nodes": group.nodes,
-                "schedule": _schedule(group),
-                "epoch": epoch,
-                "precision": group.settings["precision"],
-                "test_accuracy": at["test_accuracy"],
-                "test_accuracy_std": at["test_accuracy_std"],
-            }
+    for kind in sorted({_kind(group) for group in mine}, key=str):
+        alike = [group for group in mine if _kind(group) == kind]
+        whole = [group for group in results.groups("convergence") if _kind(group) == kind]
+        epoch = min(group.epochs for group in alike)
+        for group in {str(group.settings | {"epochs": 0}): group for group in (*whole, *alike)}.values():
+            at = next((row for row in group.curve if row["epoch"] == epoch), None)
+            if at is not None:
+                yield _row_of(group, at)
+
+
+def _row_of(group: Group, at: dict[str, Any]) -> Row:
+    """Returns the row of a group of runs, `at` one line of its curve."""
+    return {
+        "source": "trained",
+        "rule": momentum.rule(group.settings),
+        "density": group.settings["density"],
+        "n": group.n,
+        **dict.fromkeys(("limit", "least", "most")),
+        "model": group.model,
+        "algo": _named(group),
+        "nodes": group.nodes,
+        "schedule": _schedule(group),
+        "epoch": at["epoch"],
+        "precision": group.settings["precision"],
+        "test_accuracy": at["test_accuracy"],
+        "test_accuracy_std": at["test_accuracy_std"],
+    }
 
 
 def _schedule(group: Group) -> str:
@@ -85,8 +89,8 @@ def _named(group: Group) -> str:
 
 def draw(rows: list[Row]) -> Figure:
     runs = [row for row in rows if row["source"] == "trained"]
-    nodes = sorted({row["nodes"] for row in runs})
-    figure, panels = _draw.panels(1 + len(nodes), height=2.1)
+    kinds = sorted({_panel(row) for row in runs})
+    figure, panels = _draw.panels(1 + len(kinds), height=2.1)
     limits, *accuracies = panels
     for rule, (colour, marker) in LOOKS.items():
         mine = [row for row in rows if row["source"] == "computed" and row["rule"] == rule]
@@ -99,12 +103,16 @@ def draw(rows: list[Row]) -> Figure:
     _draw.plain_log(limits)
     limits.set_xlabel("density ρ")
     limits.set_ylabel("largest stable lr × curvature\n/ (1 - momentum)")
-    for panel, size in zip(accuracies, nodes, strict=True):
-        _accuracies(panel, [row for row in runs if row["nodes"] == size])
-        panel.set_title(f"P = {size}")
+    for panel, kind in zip(accuracies, kinds, strict=True):
+        _accuracies(panel, [row for row in runs if _panel(row) == kind])
+        panel.set_title(f"P = {kind[0]}")
     _legend.of_panels(figure, panels)
     _legend.note(figure, *_notes(rows, runs))
     return figure
+
+
+def _panel(row: Row) -> tuple[Any, ...]:
+    return row["nodes"], row["epoch"], row["precision"], row["model"]
 
 
 def _accuracies(panel: Any, rows: list[Row]) -> None:
@@ -127,11 +135,13 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         f"Limits ({ANALYSIS}): SGD with error feedback on a coupled quadratic of 400 entries, momentum 0.9, "
         f"mean of {seeds} starts."
     ]
-    if runs:
-        first = runs[0]
-        counts = ", ".join(map(str, sorted({row["n"] for row in runs})))
+    for kind in sorted({_panel(row) for row in runs}):
+        alike = [row for row in runs if _panel(row) == kind]
+        counts = ", ".join(map(str, sorted({row["n"] for row in alike})))
+        schedule = next((row["schedule"] for row in alike if row["schedule"].startswith("first")), alike[0]["schedule"])
+        density = min(row["density"] for row in alike)
         lines.append(
-            f"Accuracies: {_draw.model_name(first['model'])}, density {min(row['density'] for row in runs):g}, "
-            f"{first['precision']}, {first['schedule']}, n = {counts}; no momentum: ten times the lr."
+            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, density {density:g}, {kind[2]}, {schedule}, "
+            f"n = {counts}; no momentum: ten times the lr."
         )
     return lines

@@ -1,17 +1,19 @@
-"""Draws where the time of a gTop-k iteration on 32 nodes goes: compute, compress, communicate."""
+"""Draws where the time of an iteration on 32 nodes goes, of gTop-k and dense: compute, compress, communicate."""
 
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend, _times
-from repro.iteration_time import DILATED, PARTS, IterationTime, is_measured
+from repro.iteration_time import DILATED, FIELDS, PARTS, IterationTime, is_measured
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "Time of a gTop-k iteration on 32 nodes"
+TITLE = "Time of an iteration on 32 nodes"
 COMMAND = "repro run experiment=dilated"
 NODES = 32
+SHOWN = {"gtopk": "tree", "gtopk_butterfly": "butterfly", "dense": "dense"}
+COLUMNS = ("model", "algo", "overlap", "source", "network", "batch_per_node", *FIELDS, "dilation", "repeats")
 COLOURS = {
     "compute_s": ("#0072B2", "0.35"),
     "compress_s": ("#E69F00", "0.6"),
@@ -26,36 +28,18 @@ def table(results: Results) -> list[Row]:
     for model, cells in results.paper["breakdown_gtopk_32_nodes"].items():
         if model in _draw.PAPER:
             time = IterationTime(*(cells[part.removesuffix("_s")] for part in PARTS))
-            rows.append(_row(model, "gtopk", "published", _times.PUBLISHED_ON, cells["batch_per_node"], time))
-    for row in _times.beside_the_paper(results):
-        if row["nodes"] == NODES and row["algo"] in ("gtopk", "gtopk_butterfly") and row["source"] != "published":
-            same = (row["model"], row["algo"], row["source"], row["network"], row["batch_per_node"])
-            rows.append(_row(*same, IterationTime.of(row), row["dilation"], row["repeats"]))
-    order = _draw.models_of(rows)
-    return sorted(rows, key=lambda row: order.index(row["model"]))
-
-
-def _row(
-    model: str,
-    algo: str,
-    source: str,
-    wire: str,
-    batch: int,
-    time: IterationTime,
-    dilation: float | None = None,
-    repeats: int | None = None,
-) -> Row:
-    return {
-        "model": model,
-        "algo": algo,
-        "source": source,
-        "network": wire,
-        "batch_per_node": batch,
-        **time.parts(),
-        "communicate_s": time.open_s,
-        "dilation": dilation,
-        "repeats": repeats,
-    }
+            same = (model, "gtopk", NODES, "published", _times.PUBLISHED_ON, cells["batch_per_node"])
+            rows.append(_times.as_row(*same, time))
+    rows += [row for row in _times.beside_the_paper(results) if row["source"] != "published"]
+    rows += [row for row in _times.dilated(results) if (row["node"], row["overlap"]) == ("paper", "on")]
+    rows = [
+        {"overlap": "off"} | row | {"communicate_s": IterationTime.of(row).open_s}
+        for row in rows
+        if row["nodes"] == NODES and row["algo"] in SHOWN
+    ]
+    order, algos = _draw.models_of(rows), list(SHOWN)
+    rows.sort(key=lambda row: (order.index(row["model"]), row["source"] != "published", algos.index(row["algo"])))
+    return [{name: row[name] for name in COLUMNS} for row in rows]
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -68,7 +52,7 @@ def draw(rows: list[Row]) -> Figure:
     for panel, model in zip(axes, models, strict=True):
         bars = [row for row in rows if row["model"] == model]
         for place, row in enumerate(bars):
-            total, left = IterationTime.of(row).total, 0.0
+            total, left = sum(row[part] for part in PARTS), 0.0
             for part in PARTS:
                 share = 100 * row[part] / total
                 colour = COLOURS[part][row["source"] == "published"]
@@ -84,6 +68,11 @@ def draw(rows: list[Row]) -> Figure:
                 )
                 keys[part[:-2]][row["source"] == "published"] = bar[0]
                 left += share
+            if row["hidden_s"]:  # at the end of backward, or before it
+                hidden = 100 * row["hidden_s"] / total
+                start = 100 * (row["compute_s"] + row["compress_s"]) / total - hidden
+                bar = panel.barh(place, hidden, left=start, height=0.22, color=COLOURS["communicate_s"][0])
+                keys.setdefault("communicate, hidden", {})[False] = bar[0]
             panel.text(101, place, f"{total:.3g} s", va="center", fontsize=6.5)
         panel.set_yticks(range(len(bars)), [_label(row) for row in bars], fontsize=6.5)
         panel.set(ylim=(len(bars) - 0.5, -0.5), xlim=(0, 100))
@@ -94,8 +83,10 @@ def draw(rows: list[Row]) -> Figure:
     measured = [row for row in rows if row["source"] == DILATED]
     _legend.note(
         figure,
-        "Published (grey): authors' script; its communication includes copies, merges and barriers. "
-        "Simulated: published compute and compression, our messages on the published alpha and beta.",
+        "Tree and butterfly: gTop-k; dense overlapped: buckets of 25 MB are sent beside backward, which hides the part "
+        "drawn inside of compute. Published (grey): authors' script, of gTop-k alone; its communication includes "
+        "copies, merges and barriers. Simulated: published compute and compression, our messages on the published "
+        "alpha and beta.",
         f"Measured, dilated: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({COMMAND})."
         if measured
@@ -105,6 +96,6 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def _label(row: Row) -> str:
-    what = "butterfly" if row["algo"] == "gtopk_butterfly" else "tree"
+    what = SHOWN[row["algo"]] + (" overlapped" if row["overlap"] == "on" else "")
     source = "measured on GPUs" if is_measured(row["source"]) and row["source"] != DILATED else row["source"]
     return "published" if source == "published" else f"{what}, {source}"

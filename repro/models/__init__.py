@@ -2,8 +2,13 @@
 
     build(classes, image_size, generator, **options) -> nn.Module
 
-The module maps images [batch, 3, image_size, image_size] to logits [batch, classes]; one whose YAML says `reads: text`
-maps words [batch, sequence] to logits [batch * sequence, classes], and `image_size` is 0. Weights come from PyTorch's
+    blocks(model) -> list[nn.Module]      where it can be split into stages
+
+The module maps images [batch, 3, image_size, image_size] to logits [batch, classes]; so do its blocks, one after the
+other, which have all its parameters in their order, and none of which changes its input in place. One whose YAML says
+`reads: text` maps words [batch, sequence] to logits [batch * sequence, classes], and `image_size` is 0.
+
+Weights come from PyTorch's
 process-wide generator, which `load` seeds and restores. The forward pass draws from `generator` alone, the rank's own:
 `load` replaces each nn.Dropout by the rank's, and refuses a network that draws in another way.
 """
@@ -15,6 +20,7 @@ import importlib
 import json
 import pkgutil
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -45,6 +51,22 @@ def load(
         _refuse_draws(name, classes, image_size, json.dumps(options))
         torch.default_generator.manual_seed(derive(seed, "weights"))
         return _build(name, classes, image_size, dropout_generator, options)
+
+
+def blocks(name: str, model: nn.Module) -> list[nn.Module]:
+    """Returns the modules whose composition is `model`, the network `name`; one whose file has no `blocks` is one."""
+    found = vars(importlib.import_module(f"{__name__}.{name}")).get("blocks")
+    return [model] if found is None else list(found(model))
+
+
+def grouped(layers: Iterable[nn.Module]) -> list[nn.Module]:
+    """Puts layers that follow each other into blocks, each of which begins with a convolution or a linear layer."""
+    groups: list[list[nn.Module]] = []
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d | nn.Linear) or not groups:
+            groups.append([])
+        groups[-1].append(layer)
+    return [nn.Sequential(*group) for group in groups]
 
 
 def _build(name: str, classes: int, image_size: int, generator: torch.Generator, options: dict[str, Any]) -> nn.Module:

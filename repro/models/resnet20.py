@@ -43,6 +43,21 @@ class ResNet20(nn.Module):
         return self.classifier(self.blocks(x).mean((2, 3)))
 
 
+class Pool(nn.Module):
+    """Averages each channel over the whole image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
 def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Module:
     """Has 269,722 parameters for 10 classes; takes any image size, as the last pooling averages the whole image."""
     return ResNet20(classes)
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """Returns the stem, nine blocks, and the pooling with the classifier."""
+    convolution, norm, middle, classifier = model.children()
+    return [
+        nn.Sequential(convolution, norm, nn.ReLU(inplace=True)), *middle.children(), nn.Sequential(Pool(), classifier)
+    ]  # fmt: skip

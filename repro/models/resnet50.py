@@ -12,3 +12,10 @@ def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Modul
     from torchvision.models import resnet50  # takes seconds to import and is needed only here
 
     return resnet50(weights=None, num_classes=classes)
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """Returns the stem, 16 bottlenecks, and the pooling with the classifier."""
+    *stem, one, two, three, four, pool, classifier = model.children()
+    bottlenecks = [block for layer in (one, two, three, four) for block in layer.children()]
+    return [nn.Sequential(*stem), *bottlenecks, nn.Sequential(pool, nn.Flatten(), classifier)]

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from repro.models import require_size
+from repro.models import grouped, require_size
 
 STAGES = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
@@ -20,3 +20,7 @@ def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Modul
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    return grouped(model.children())

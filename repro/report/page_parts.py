@@ -9,7 +9,7 @@ import yaml
 
 from repro import figures, tables
 from repro.config import explain, groups
-from repro.figures import _draw
+from repro.figures import _coverage, _draw, _times
 from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import reference, summaries
@@ -46,6 +46,11 @@ def status(data: Results, _: str) -> str:
         if row["claim"] == "gTop-k over dense on 32 nodes" and row["n"]
     ]
     return "".join(f"- {line}\n" for line in lines)
+
+
+def measured(data: Results, experiment: str) -> str:
+    """Returns how much of a dilated experiment's sweep was measured."""
+    return _coverage.said(_times.dilated(data, experiment), experiment)
 
 
 def claims(data: Results, _: str) -> str:

@@ -21,6 +21,7 @@ PARTS: dict[str, Part] = {
     "table": page_parts.table,
     "status": page_parts.status,
     "claims": page_parts.claims,
+    "measured": page_parts.measured,
     "differences": page_parts.differences,
     "items": page_parts.items,
     "algorithms": page_parts.algorithms,

@@ -61,14 +61,6 @@ def save(
     control.barrier()
 
 
-def latest(folder: Path) -> tuple[int, Path] | None:
-    """Returns the newest checkpoint whose files all match their manifest, as (step, folder)."""
-    for found, damage in newest_first(folder):
-        if damage is None:
-            return found.step, found.folder
-    return None
-
-
 def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:
     """Yields the checkpoints that were complete once, each with what is damaged in it now, or None."""
     for step, target in reversed(_numbered(folder)):

@@ -18,9 +18,10 @@ from repro.config.compose import named_network
 from repro.config.schema import Config
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
-from repro.timing import sleeping_model, stated_iteration, wire_replay
+from repro.timing import node_profile, pipelined, sleeping_model, stated_iteration, stated_stages, wire_replay
 from repro.timing.one_rank import Calibration, calibrate
 from repro.train import aggregator, buckets
+from repro.train.split import settled
 from repro.train.step import Worker
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
     Modelled lines come first, for the chosen network and then for those of `also_on`; in the lab a measured one
     follows. A run whose compute is stated (`node`) has no data, and trains nothing."""
     if config.node is not None:
-        return stated_iteration.lines(config, rank)
+        return (stated_iteration if config.stages == 1 else stated_stages).lines(config, rank)
+    if config.stages > 1:
+        return of_stages(config, rank)
     worker = Worker(config, rank, data, alone=True)  # a copy: the run's own state stays untouched
     worker.algorithm.density = config.density
     batches = list(islice(worker.batches(0), config.accumulate))
@@ -62,6 +65,23 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
         source = measured_source(rank.dilation, held)
         lines.append(time_line(config, source, rehearsed, rank.dilation))
     return lines if rank.number == 0 else []
+
+
+def of_stages(config: Config, rank: Rank) -> list[dict[str, Any]]:
+    """Returns what an iteration of pipelines is modelled to take. Collective; a stage's compress is timed by rank 0."""
+    split = settled(config, rank)
+    if rank.number or split is None:
+        return []
+    shapes = node_profile.layers(config)
+    peers = dataclasses.replace(config, nodes=config.nodes // config.stages, stages=1, cuts=[])
+    parameters = sum(block.parameters for block in split.blocks)
+    one = pipelined.iteration(config, split, node_profile.compress(peers, parameters, shapes))
+    wires = (config.network, *map(named_network, config.also_on))
+    return [
+        time_line(dataclasses.replace(config, network=wire), "modelled", one.parts(Link(*ends)))
+        for wire in wires
+        for ends in [(wire.alpha_s, wire.beta_s_per_byte)]
+    ]
 
 
 def stated(config: Config, calibration: Calibration) -> Calibration:

@@ -23,7 +23,8 @@ from repro.timing import dry_run
 from repro.timing.one_rank import clock, moments, repeated
 
 COMPRESSES_NOTHING = ("full precision", "delayed")  # the families of algorithms that send what they have
-FEW = 8  # samples a batch where only the shares of the layers in a backward pass are wanted
+FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
+SMALL = 64  # pixels on each side of a small image
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def backward(node: str, config: Config) -> list[float]:
     """
     measured = node == "measured"
     compute_s = None if measured else profile(node, config, 0).compute_s
-    found = ready(config, config.batch_per_node if measured else min(config.batch_per_node, FEW))
+    few = min(config.batch_per_node, FEW[config.data.image_size > SMALL])
+    found = ready(config, config.batch_per_node if measured else few)
     # only the last micro-batch completes gradients
     last = max(found) if compute_s is None else compute_s / config.accumulate
     return [last * (moment / max(found) + config.accumulate - 1) for moment in found]

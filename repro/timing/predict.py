@@ -11,7 +11,7 @@ from repro.comm.bucket_spans import Shapes
 from repro.comm.critical_paths import Path, critical_paths
 from repro.config.counts import RELAXES as RELAXES  # asked for here
 from repro.config.groups import about
-from repro.config.schema import Algo, Config
+from repro.config.schema import Algo, Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run
@@ -53,6 +53,8 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
     Raises ConfigError where the algorithm does not allow the buckets asked for.
     """
     aggregator.check(config)
+    if config.stages > 1:
+        raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
     spans = aggregator.spans(config, shapes)
     overlap = overlaps(config)
     period, compute_s = algorithms.period(config.algo), max(moments)

@@ -20,7 +20,7 @@ from repro import algorithms, screen
 from repro.comm import cost_formulas, replay
 from repro.comm.bucket_spans import Shapes
 from repro.comm.traffic import Link, Round, framing
-from repro.config.schema import Config
+from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
@@ -42,6 +42,8 @@ def run(
     `traces` is a folder for each row's execution traces.
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
+    if piped := [config.stages for config in configs if config.stages > 1]:
+        raise ConfigError(f"stages={piped[0]}: pipelines are predicted by `repro strategies`; type stages=1 here")
     rows, count = [], len(configs) * len(sizes or [0])
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)

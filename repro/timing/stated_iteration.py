@@ -1,9 +1,10 @@
 """Measures iterations in the lab whose compute is stated: ranks sleep, and then the step's own messages travel.
 
 `node=paper` sleeps the published compute and compress, `node=paper_compute` the published compute and what selecting
-and merging take on one core here, `node=measured` what both take here. Where time is dilated, ranks sleep D times as
-long. Nothing is trained, so a rank needs memory for its largest message alone. The messages have their real sizes and
-rounds; merges are a part of compress, which is slept.
+and merging take on one core here, `node=stated` the same beside `compute_s`, `node=measured` what both take here. Where
+time is dilated, ranks sleep D times as long. Nothing is trained, so a rank needs memory for its largest message alone.
+The messages have their real sizes and rounds; merges are a part of compress, which is slept. DDP's buckets are summed
+by gloo, as DDP does it, but without its copies of the model.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from repro import algorithms
+from repro.algorithms import ddp
 from repro.comm import bucket_spans, replay
 from repro.comm.common_start import from_common_start
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
-from repro.timing import authors_messages, dry_run, node_profile
+from repro.timing import authors_messages, dry_run, node_profile, wire_replay
 from repro.timing.authors_messages import Work
 from repro.timing.bench_collectives import late
 from repro.timing.one_rank import Calibration
@@ -45,14 +47,18 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     if isinstance(made, ConfigError):
         raise made
     calibration, parts, ready, shares, work = made
-    overlaps = config.overlap == "on"
-    wire = config.network
+    wraps, wire = algorithms.of(config.algo).wraps, config.network
+    overlaps = config.overlap == "on" or wraps
     each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
     hidden = bucket_spans.hidden_s(ready, shares, each) if overlaps else None
     whole = sum(each) + work.inside(rank.size)
     modelled = calibration.iteration(whole / calibration.period, hidden)
-    plays = [authors_messages.play(part[rank.number], rank, work) for part in parts]
-    measured = measure(rank, calibration, plays, ready if overlaps else [], shares, whole)
+    own = [part[rank.number] for part in parts]
+    if wraps:
+        plays = [wire_replay.play(one, ddp.group_transport(rank.collective)) for one in own]
+    else:
+        plays = [authors_messages.play(one, rank, work) for one in own]
+    measured = measure(rank, calibration, plays, ready if overlaps else [], shares, whole, config.steps)
     middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]
     share = late(rank)
     about = {
@@ -61,7 +67,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
         "repeats": len(measured),
         "iterations_s": [one.total for one in measured],
     }
-    source = measured_source(rank.dilation, config.cluster.held)
+    source = measured_source(rank.dilation, config.cluster.held and not wraps)
     found = [
         time_line(config, "modelled", modelled) | {"node": config.node},
         time_line(config, source, middle, rank.dilation) | about,
@@ -99,8 +105,8 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     ]
     parts = [authors_messages.changed(config, part) for part in parts]
     moments: list[float] = []
-    if config.overlap == "on":
-        moments = node_profile.backward("measured" if config.node == "measured" else "paper", config)
+    if config.overlap == "on" or algorithms.of(config.algo).wraps:
+        moments = node_profile.backward(named(config), config)
         moments = [moment * compute_s / max(moments) for moment in moments]
     ready = bucket_spans.when_full(spans, shapes, moments) if moments else []
     period, delay = algorithms.period(config.algo), algorithms.delay(config.algo)
@@ -109,9 +115,14 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     return calibration, parts, ready, bucket_spans.split_seconds(spans, compress_s), work
 
 
+def named(config: Config) -> str:
+    """Returns the profile of a node that `config.node` stands for, as `node_profile.profile` knows it."""
+    return {"measured": "measured", "stated": f"{config.compute_s}"}.get(config.node or "", "paper")
+
+
 def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, float]:
     """Returns compute and compress of one node. Raises ConfigError where they are not known."""
-    node = node_profile.profile("measured" if config.node == "measured" else "paper", config, parameters, shapes)
+    node = node_profile.profile(named(config), config, parameters, shapes)
     samples = config.batch_per_node * config.accumulate
     if node.samples != samples:
         raise ConfigError(
@@ -119,7 +130,7 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
             f"type batch_per_node={node.samples // config.accumulate}"
         )
     compress_s = node.compress_s
-    if config.node == "paper_compute":
+    if config.node == "paper_compute" or (config.node == "stated" and compress_s is None):
         compress_s = node_profile.compress(config, parameters, shapes)
     if compress_s is None:
         raise ConfigError(
@@ -137,8 +148,12 @@ def measure(
     ready: Sequence[float],
     shares: Sequence[float],
     modelled: float,
+    repeats: int | None,
 ) -> list[IterationTime]:
-    """Returns the seconds of several iterations, as the network that the lab stands for would have them."""
+    """Returns the seconds of several iterations, as the network that the lab stands for would have them.
+
+    They are `repeats`, or as many as REPEATS says.
+    """
     dilation = rank.dilation
     if ready:
         starts = [dilation * (moment + sum(shares[: i + 1])) for i, moment in enumerate(ready)]
@@ -150,7 +165,7 @@ def measure(
     for play in plays if quick else []:
         play()
     found = []
-    for _ in range(REPEATS[quick]):
+    for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []
         (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank.control, 1)
         open_s = (whole - starts[-1]) / dilation  # what the iteration waits for

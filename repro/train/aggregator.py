@@ -109,8 +109,8 @@ def rules(config: Config) -> Rules:
             f"algo.mask={algo.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9",
         ),
         (
-            algo.options.get("topology") == "shift_one" and config.nodes % 2 == 1,
-            f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes} must be even; "
+            algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
+            f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
             "for an odd number type algo.topology=ring, all or random_pairs",
         ),
         (
@@ -125,7 +125,45 @@ def rules(config: Config) -> Rules:
             (refused, f"together=on: {reason}. Type together=off")
             for refused, reason in (apart(config, sized_only(config)) if config.together == "on" else ())
         ),
+        (bool(config.cuts) and config.stages == 1, f"cuts={config.cuts}: there is one stage; type stages=2 or more"),
+        *((refused, f"stages={config.stages}: {why}") for refused, why in (piped(config) if config.stages > 1 else ())),
     ]
+
+
+def piped(config: Config) -> Rules:
+    """Returns each reason against a pipeline of stages, and whether it holds for `config`."""
+    algo, stages, nodes, cuts = config.algo, config.stages, config.nodes, config.cuts
+    blocks = len(models.blocks(config.model.name, sized_only(config)))
+    fitting = [count for count in range(2, min(nodes, blocks) + 1) if nodes % count == 0]
+    places = f"{stages - 1} ascending numbers from 1 to {blocks - 1}"
+    return [
+        (
+            blocks < stages,
+            f"model={config.model.name} can be divided into at most {blocks}; type a smaller stages"
+            + (", or give its file a function `blocks`" if blocks == 1 else ""),
+        ),
+        (
+            nodes % stages > 0,
+            f"must divide nodes={nodes}; type " + (f"stages={' or '.join(map(str, fitting))}, or " * bool(fitting))
+            + f"nodes={nodes // stages * stages or stages}",
+        ),
+        (
+            bool(cuts) and (len(cuts) != stages - 1 or cuts != sorted({*cuts}) or cuts[-1] >= blocks),
+            f"cuts={cuts} must be {places}, the blocks at which a new stage begins; or leave cuts out",
+        ),
+        (
+            config.node is None and ranks.as_threads(config),
+            "torch.distributed.pipelining needs a process for each rank; type cluster=processes",
+        ),
+        (algorithms.of(algo).wraps, f"algo={algo.name} looks at each layer's backward; type algo=dense"),
+        (config.overlap == "on", "stages fill no buckets one after the other; type overlap=off"),
+        (config.hierarchical, "a stage's gradient is summed over its own nodes; leave hierarchical out"),
+        (bool(config.probe_steps), "what is recorded is of whole gradients; leave probe_steps out"),
+        (algo.clip > 0, f"algo.clip={algo.clip:g} bounds the norm of a whole gradient; type algo.clip=0"),
+        (config.clip_grad > 0, f"clip_grad={config.clip_grad:g} bounds the norm of a whole gradient; type clip_grad=0"),
+        (config.compute_s is not None, "each stage's compute is timed; leave compute_s out"),
+        (config.cluster.authors != "none", "the authors have none; type cluster.authors=none"),
+    ]  # fmt: skip
 
 
 def apart(config: Config, model: nn.Module) -> Rules:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from repro import metric
+from repro import metric, models
 from repro.comm.collective import Collective
 from repro.models import _carried
 
@@ -34,13 +34,17 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
     """
     rank, replica = worker.rank, worker.replica
     mixes = worker.algorithm.mixes
-    with averaged(differing(replica, mixes), rank.control) as distances, _carried.another_text(replica.model):
+    with (
+        averaged(differing(replica, mixes), worker.agreement) as distances,
+        _carried.another_text(replica.model),
+    ):
+        network = None if worker.pipeline is None else whole(worker, worker.pipeline.control)
         replica.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, labels
         for inputs, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
             labels = labels.to(rank.device)
             with worker.turn:
-                logits = worker.logits(inputs.to(rank.device))
+                logits = worker.logits(inputs.to(rank.device), network)
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
             seen()
@@ -49,7 +53,30 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
     loss, share = sums[0] / sums[2], sums[1] / sums[2]
     good = {metric.ACCURACY: share, metric.PERPLEXITY: loss.exp()}[worker.config.data.metric]
     metrics = {"test_loss": loss.item(), worker.config.data.metric.key: good.item()}
+    if mixes and worker.pipeline is not None:  # the squares of the stages' distances add up
+        squares = worker.pipeline.control.all_reduce(torch.tensor([distances[-1] ** 2], dtype=torch.float64))
+        distances[-1] = math.sqrt(squares.item())
     return metrics | ({"consensus_distance": distances[-1]} if mixes else {})
+
+
+def whole(worker: Worker, control: Collective) -> nn.Module:
+    """Returns the network of all stages on each rank of a pipeline, to evaluate. Collective."""
+    config, split, model = worker.config, worker.split, worker.replica.model
+    assert split is not None  # noqa: S101  (for the type checker: a pipeline has one)
+    name, data = config.model.name, config.data
+    network = models.load(name, data.classes, data.image_size, 0, worker.generator, **config.model.options)
+    for stage, part in enumerate(split.modules(name, network.to(worker.rank.device).eval())):
+        own = values(model if stage == worker.stage else part)
+        flat = control.broadcast(torch.cat([one.reshape(-1) for one in own]), root=stage)
+        theirs = values(part)
+        for one, new in zip(theirs, flat.split([one.numel() for one in theirs]), strict=True):
+            one.copy_(new.view_as(one))
+    return network
+
+
+def values(model: nn.Module) -> list[Tensor]:
+    """Returns the parameters and BatchNorm's statistics."""
+    return [*(p.data for p in model.parameters()), *(b for b in model.buffers() if b.is_floating_point())]
 
 
 def differing(replica: Replica, mixes: bool) -> list[Tensor]:

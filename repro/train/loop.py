@@ -18,7 +18,7 @@ from repro.config.schema import Config, RunError
 from repro.iteration_time import IterationTime
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder
-from repro.train import evaluation, possible, recorder, saved_state, schedule, timed_only
+from repro.train import evaluation, possible, recorder, saved_state, schedule, split, timed_only
 from repro.train.hierarchical import inside
 from repro.train.joint_backward import JointBackward
 from repro.train.recorder import StepRecorder
@@ -122,7 +122,7 @@ class Training:
             batches = iter(self.worker.batches(epoch, first * self.config.accumulate))
             for _ in range(first, min(self.per_epoch, first + self.steps - step)):
                 self.rank.interrupt.stops_at = min(self.steps, step - step % AGREE_EVERY + AGREE_EVERY)
-                self.one_step(step, list(islice(batches, self.config.accumulate)))
+                self.one_step(step, list(islice(batches, self.config.micro_batches)))
                 step += 1
                 if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
                     self.save(step)
@@ -170,6 +170,7 @@ class Training:
             **(done.time.row() if self.rank.own_machine else dict.fromkeys(done.time.row())),
             **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
+            **({"bytes_activations": done.activations} if self.config.stages > 1 else {}),
             **({"varies": True} if self.worker.algorithm.messages_depend_on_values else {}),
             **({"bytes_inside": inside(self.rank.machines, 0, traffic.rounds)} if self.config.hierarchical else {}),
         })  # fmt: skip
@@ -177,13 +178,15 @@ class Training:
             self.tell("running", step + 1)
 
     def compare(self, step: int) -> None:
-        """Raises RunError unless all ranks hold the same parameters, to the bit, or the algorithm mixes them."""
+        """Raises RunError unless all ranks of a stage hold the same bits, or the algorithm mixes parameters."""
         if self.worker.algorithm.mixes:
             return
         digests = self.rank.control.gather_objects(self.worker.replica.digest())
-        strays = [str(number) for number, digest in enumerate(digests) if digest != digests[0]]
+        stages = self.config.stages
+        strays = [number for number, digest in enumerate(digests) if digest != digests[number % stages]]
         if strays:
-            raise RunError(f"after step {step} the parameters of rank {', '.join(strays)} differ from those of rank 0")
+            names, first = ", ".join(map(str, strays)), strays[0] % stages
+            raise RunError(f"after step {step} the parameters of rank {names} differ from those of rank {first}")
 
     def evaluate(self, step: int) -> None:
         seconds = time.perf_counter() - self.began
@@ -215,10 +218,13 @@ class Training:
 
     def begin(self, before_run: BeforeRun | None) -> int:
         """Makes every rank's worker as the last usable checkpoint left it; returns its step, 0 if there is none."""
+        if self.config.stages > 1:
+            self.phase("timing blocks")
+        divided = split.settled(self.config, self.rank)
         passed_over: list[str] = []  # on rank 0
         chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
         while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:
-            self.worker = Worker(self.config, self.rank, self.data)
+            self.worker = Worker(self.config, self.rank, self.data, split=divided)
             problem = saved_state.load(self.worker, self.window, self.sent, found.folder)
             problems = [text for text in self.rank.control.gather_objects(problem) if text]
             if not problems:
@@ -239,13 +245,16 @@ class Training:
         self.phase("starting")
         self.window.zero_()
         self.sent = Sent()  # a checkpoint that some ranks could not load may have set it
-        self.worker = Worker(self.config, self.rank, self.data)
+        self.worker = Worker(self.config, self.rank, self.data, split=divided)
         if self.folder is not None:
             self.tell_sizes(self.folder)
         return 0
 
     def tell_sizes(self, folder: run_folder.RunFolder) -> None:
         sent = progress.sent(self.config, self.worker.replica.gradient.numel(), self.worker.entries)
+        if (divided := self.worker.split) is not None:
+            cuts = ",".join(map(str, divided.cuts))
+            sent += f", in the first of {self.config.stages} stages (cuts=[{cuts}])"
         folder.progress.say(f"  in {self.config.folder.parent}\n  {sent}")
 
     def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:

@@ -29,7 +29,8 @@ def suggest(
     if any(summary["state"] != "done" for summary in summaries):
         words = ["repro", "run", *given] if given is not None else ["repro", "status"]
         yield "goes on with what is not done" if given is not None else "says how the runs stand", words
-    if any(summary["source"] and not config.hierarchical for config, summary in zip(configs, summaries, strict=True)):
+    simulated = [not config.hierarchical and config.stages == 1 for config in configs]
+    if any(summary["source"] and known for known, summary in zip(simulated, summaries, strict=True)):
         place = summaries[0]["folder"] if len(configs) == 1 else str(Path(summaries[0]["folder"]).parent)
         other = "ethernet10g" if first.network.name != "ethernet10g" else "ethernet1g"
         yield "the same on another network, without training", [

@@ -31,15 +31,7 @@ class StepRecorder(Algorithm):
         self.inner, self.control, self.steps, self.file = inner, control, frozenset(steps), file
         self.at = step
         self.period, self.delay, self.mixes, self.wraps = inner.period, inner.delay, inner.mixes, inner.wraps
-        self.messages_depend_on_values = inner.messages_depend_on_values
-
-    @property
-    def density(self) -> float:
-        return self.inner.density
-
-    @density.setter
-    def density(self, value: float) -> None:
-        self.inner.density = value
+        self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 
     @property
     def selected(self) -> int | None:
@@ -47,6 +39,7 @@ class StepRecorder(Algorithm):
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         self.at += 1
+        self.inner.density = self.density
         if self.at not in self.steps:
             return self.inner.step(gradient, collective)
         held = gradient + self._residual(gradient)
@@ -62,7 +55,7 @@ class StepRecorder(Algorithm):
 
     def _record(self, held: Tensor, update: Tensor, rounds: list[Any]) -> dict[str, Any]:
         """Describes a step. `held` [m] is the gradient plus the residual before it; mass is the sum of magnitudes."""
-        size, k = self.control.size, entries(self.inner.density, held.numel())
+        size, k = self.control.size, entries(self.density, held.numel())
         local = select(held, k)
         before = self.control.all_reduce(held.double())
         after = self.control.all_reduce(self._residual(held).double())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,6 @@ from repro.train.replica import Replica
 from repro.train.sent import Sent
 from repro.train.step import Worker
 
-SHARED = "shared.pt"  # parameters and momentum, where all ranks hold the same
-
 
 def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     """Returns this rank's files by name: its own state, and the shared one if it is rank 0 and all hold the same."""
@@ -29,9 +28,14 @@ def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     mine: dict[str, Any] = {_own(worker.rank.number): state}
     if worker.algorithm.mixes:
         state["replica"] = worker.replica.state_dict()
-    elif worker.rank.number == 0:
-        mine[SHARED] = worker.replica.state_dict()
+    elif worker.copy == 0:
+        mine[shared(worker.config.stages, worker.stage)] = worker.replica.state_dict()
     return mine
+
+
+def shared(stages: int, stage: int) -> str:
+    """Returns the file of the parameters and momentum of a stage, where all ranks that have it hold the same."""
+    return "shared.pt" if stages == 1 else f"shared-{stage:05d}.pt"
 
 
 def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None:
@@ -44,7 +48,8 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
         state = checkpoint.load(target, name, worker.rank.device)
         algorithm, replica, statistics = state["algorithm"], state.get("replica"), worker.replica.statistics()
         if replica is None:
-            replica = checkpoint.load(target, SHARED, worker.rank.device)
+            file = shared(worker.config.stages, worker.stage)
+            replica = checkpoint.load(target, file, worker.rank.device)
         here = {
             "algorithm": worker.algorithm.state_dict(), "replica": worker.replica.state_dict(),
             "statistics": statistics, "window": window,
@@ -69,19 +74,20 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
     return None
 
 
-def load_as_evaluated(replica: Replica, target: Path, ranks: int) -> None:
-    """Puts into `replica` what the evaluation of this checkpoint saw: the mean of all in which the ranks differ.
+def load_as_evaluated(replica: Replica, target: Path, ranks: Sequence[int], file: str) -> None:
+    """Puts into `replica` what the evaluation of this checkpoint saw: the mean of all in which the `ranks` differ.
 
-    Reads one rank's file at a time. Raises RunError where the files are not those of such a network.
+    `file` has what they share. Reads one rank's file at a time. Raises RunError where the files are not those of such a
+    network.
     """
     device = replica.parameters.device
     total: list[Tensor] = []
     try:
-        for rank in range(ranks):
+        for rank in ranks:
             state = checkpoint.load(target, _own(rank), device)
             mixes = "replica" in state
-            if rank == 0 or mixes:
-                replica.load_state_dict(state["replica"] if mixes else checkpoint.load(target, SHARED, device))
+            if rank == ranks[0] or mixes:
+                replica.load_state_dict(state["replica"] if mixes else checkpoint.load(target, file, device))
             for buffer, value in zip(replica.statistics(), state["statistics"], strict=True):
                 buffer.copy_(value)
             differing = evaluation.differing(replica, mixes)
@@ -89,7 +95,7 @@ def load_as_evaluated(replica: Replica, target: Path, ranks: int) -> None:
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{target} is not of this network: {type(error).__name__}") from None
     for tensor, summed in zip(differing, total, strict=True):
-        tensor.copy_(summed.div_(ranks))
+        tensor.copy_(summed.div_(len(ranks)))
 
 
 def unlike(saved: Any, here: Any, at: str = "it") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from repro import models
 from repro.clip import clip
 from repro.clock import Stopwatch
 from repro.comm.collective import Collective
+from repro.comm.subset import among, join
 from repro.comm.traffic import Traffic
 from repro.config.schema import Config, RunError
 from repro.density import entries
@@ -23,7 +25,9 @@ from repro.models import _carried
 from repro.rng import derive
 from repro.train import aggregator
 from repro.train.buckets import Buckets, Overlap
+from repro.train.pipeline import Pipeline
 from repro.train.replica import Replica
+from repro.train.split import Split
 
 if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
@@ -40,13 +44,15 @@ class Step:
     traffic: Traffic
     time: IterationTime
     selected: int | None = None  # entries of this rank's selection: not always k if the selector is approximate
+    activations: int = 0  # of the bytes sent, those to other stages of this rank's pipeline
     skipped: bool = False
 
 
 class Worker:
     """Holds all that one rank trains with; `alone`: timed without the other ranks, nothing is sent inside backward."""
 
-    def __init__(self, config: Config, rank: Rank, data: Dataset, alone: bool = False):
+    def __init__(self, config: Config, rank: Rank, data: Dataset, alone: bool = False, split: Split | None = None):
+        """`split`: how the network is divided into stages, of which this rank then has its own."""
         self.config, self.rank, self.data = config, rank, data
         self.step, self.autocast = 0, config.precision == "bfloat16"
 
@@ -54,6 +60,14 @@ class Worker:
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, self.generator, **config.model.options
         )
+        self.split, self.activations = split, 0
+        self.pipeline: Pipeline | None = None
+        self.copy, self.stage = divmod(rank.number, config.stages)
+        self.peers, self.agreement = rank.collective, rank.control  # the ranks that hold the same parameters
+        if split is not None:
+            model = split.modules(config.model.name, model)[self.stage]
+            same = range(self.stage, rank.size, config.stages)
+            self.peers, self.agreement = among(rank.collective, same), among(rank.control, same)
         # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; before it, it does not see it
         weight_decay = config.weight_decay / (1 - config.algo.correction)
         self.replica = Replica(model.to(rank.device), config.momentum, weight_decay)
@@ -69,6 +83,9 @@ class Worker:
                 self.overlap = Overlap(self.algorithm, layers, gradient, rank.collective, self.stop_unless_finite)
         self.forward: Any = model if alone else self.algorithm.wrap(model, rank.collective)
         self.algorithm.begin(self.replica.parameters.data)
+        if split is not None:
+            self.pipeline = Pipeline(config, rank, split, model)
+            rank.parts = [self.pipeline.collective, self.pipeline.control, self.peers, self.agreement]
 
         self.joint = rank.joint if not alone and aggregator.joint(config, model) else None
         sends = self.overlap is not None or self.forward is not model
@@ -76,17 +93,28 @@ class Worker:
         self.turn = nullcontext() if sends or self.joint is not None else rank.turns
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yields this rank's micro-batches of an epoch, from micro-batch `start` on, on its device."""
+        """Yields this rank's micro-batches of an epoch, from micro-batch `start` of each node on, on its device.
+
+        The first and the last stage of a pipeline read those of all its nodes, as many of each node as a step has.
+        """
         config, rank = self.config, self.rank
         if start == 0:
             _carried.reset(self.replica.model)  # a text is read from its beginning in each epoch
-        for inputs, labels in self.data.batches(epoch, rank.number, rank.size, config.batch_per_node, start):
+        first = self.copy * config.stages
+        nodes = [
+            self.data.batches(epoch, node, rank.size, config.batch_per_node, start)
+            for node in range(first, first + config.stages)
+        ]
+        if 0 < self.stage < config.stages - 1:  # what is in them does not matter
+            nodes = [itertools.repeat((torch.empty(0, 3, 1, 1), torch.empty(0)))]
+        for inputs, labels in itertools.chain.from_iterable(taken(nodes, config.accumulate)):
             inputs = laid_out(inputs).to(rank.device, non_blocking=True)
             yield inputs, labels.to(rank.device, non_blocking=True)
 
-    def logits(self, inputs: Tensor) -> Tensor:
+    def logits(self, inputs: Tensor, forward: Any = None) -> Tensor:
+        """Returns float32 logits [B, classes] of the network that is trained, or of `forward`."""
         with torch.autocast(self.rank.device.type, torch.bfloat16, enabled=self.autocast):
-            return self.forward(inputs).float()
+            return (forward or self.forward)(inputs).float()
 
     def backward(self, batches: list[Batch]) -> float:
         """Leaves the mean gradient of the micro-batches in `replica.gradient`, clipped; returns their mean loss."""
@@ -95,6 +123,9 @@ class Worker:
 
     def _backward(self, batches: list[Batch]) -> float:
         self.replica.gradient.zero_()
+        if self.pipeline is not None:
+            mean, self.activations = self.pipeline.backward(batches)
+            return mean
         total = torch.zeros((), device=self.rank.device)
         for number, (inputs, labels) in enumerate(batches, 1):
             if self.joint is not None:
@@ -127,7 +158,7 @@ class Worker:
 
 def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, density: float) -> Step:
     """Runs iteration `step`: local gradient, the algorithm's average update, SGD with momentum, mixing if it mixes."""
-    collective, replica, algorithm = worker.rank.collective, worker.replica, worker.algorithm
+    collective, peers, replica, algorithm = worker.rank.collective, worker.peers, worker.replica, worker.algorithm
     collective.traffic, communicated_s, hidden_s = Traffic(), collective.seconds, collective.hidden_s
     algorithm.density, worker.step = density, step  # before backward, during which buckets may be sent
     timer = Stopwatch()
@@ -135,20 +166,34 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     with timer("compute"):
         loss = worker.backward(batches)
         skip = not all_finite(worker)
+    between_s = 0.0 if worker.pipeline is None else collective.seconds - communicated_s  # stages, waits included
     if skip:
-        return Step(loss, collective.traffic, IterationTime(timer["compute"], 0.0, 0.0), skipped=True)
+        time = IterationTime(timer["compute"] - between_s, 0.0, between_s)
+        return Step(loss, collective.traffic, time, activations=worker.activations, skipped=True)
 
     with timer("aggregate"):
-        update = algorithm.step(replica.gradient, collective)
+        update = algorithm.step(replica.gradient, peers)
     with timer("compute"):
         replica.apply(update, lr)
     with timer("aggregate"):
-        algorithm.mix(replica.parameters.data, collective)
+        algorithm.mix(replica.parameters.data, peers)
+    if peers is not collective:
+        join(collective, peers)
 
     communicate_s, hidden_s = collective.seconds - communicated_s, collective.hidden_s - hidden_s
-    compress_s = timer["aggregate"] - (communicate_s - hidden_s)
-    time = IterationTime(timer["compute"], compress_s, communicate_s, hidden_s)
-    return Step(loss, collective.traffic, time, algorithm.selected)
+    compress_s = timer["aggregate"] - (communicate_s - between_s - hidden_s)
+    time = IterationTime(timer["compute"] - between_s, compress_s, communicate_s, hidden_s)
+    return Step(loss, collective.traffic, time, algorithm.selected, worker.activations)
+
+
+def taken(nodes: list[Iterator[Batch]], count: int) -> Iterator[list[Batch]]:
+    """Yields `count` items of each iterator in turn, until the first has no more."""
+    while True:
+        for node in nodes:
+            batch = list(itertools.islice(node, count))
+            if not batch:
+                return
+            yield batch
 
 
 def laid_out(inputs: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from repro.config.schema import Config, ConfigError, RunError
 from repro.data._images.preprocess import Preprocessing
 from repro.runs import checkpoint, run_folder
 from repro.runs.checkpoint import Checkpoint
-from repro.train import saved_state
+from repro.train import saved_state, split
 from repro.train.replica import Replica
 
 
@@ -52,7 +52,7 @@ def load(folder: Path) -> Trained:
     for found, damage in checkpoint.newest_first(folder / "checkpoints"):
         try:
             if damage is None:
-                return Trained(_network(config, found), describe(folder, config, found.step))
+                return Trained(_network(folder, config, found), describe(folder, config, found.step))
         except RunError as error:
             damage = str(error)
         reasons.append(f"of step {found.step}, {damage}")
@@ -60,9 +60,13 @@ def load(folder: Path) -> Trained:
     raise ConfigError(f"{folder} has {what}: type its `repro run` again to go on with it.")
 
 
-def _network(config: Config, found: Checkpoint) -> nn.Module:
+def _network(folder: Path, config: Config, found: Checkpoint) -> nn.Module:
+    stages = config.stages
     model = untrained(config.model.name, config.data.classes, config.data.image_size, config.model.options)
-    saved_state.load_as_evaluated(Replica(model, momentum=0, weight_decay=0), found.folder, found.ranks)
+    parts = [model] if stages == 1 else split.kept(folder).modules(config.model.name, model)
+    for stage, part in enumerate(parts):
+        replica, file = Replica(part, momentum=0, weight_decay=0), saved_state.shared(stages, stage)
+        saved_state.load_as_evaluated(replica, found.folder, range(stage, found.ranks, stages), file)
     for parameter in model.parameters():  # each on its own, no longer a part of the replica's vector
         parameter.data, parameter.grad = parameter.data.clone(), None
     return model

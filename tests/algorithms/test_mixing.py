@@ -6,6 +6,7 @@ import pytest
 import torch
 from algorithm_steps import CHOICES
 from thread_ranks import on_ranks
+from tiny_runs import latest
 
 from repro import algorithms
 from repro.config.compose import algorithm as choice
@@ -95,7 +96,7 @@ def test_a_run_evaluates_the_average_and_says_how_far_the_ranks_are_from_it(name
     run = config(tmp_path, f"algo={name}", "nodes=4", "steps=3", "compare_every=1")
     assert loop.run(run)["state"] == "done"
     (line,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval"]
-    _, folder = checkpoint.latest(run.folder / "checkpoints")
+    _, folder = latest(run.folder)
     files = [checkpoint.load(folder, f"rank-0000{rank}.pt", torch.device("cpu")) for rank in range(4)]
     own = torch.stack([file["replica"]["parameters"] for file in files])
     expected = (own - own.mean(0)).square().sum(1).mean().sqrt().item()

@@ -9,7 +9,8 @@ import pytest
 
 from repro import figures
 from repro.config import groups
-from repro.figures import _draw, _times, lab_iterations, time_breakdown
+from repro.figures import _coverage, _draw, _times, lab_iterations, time_breakdown, tradeoff_dilated
+from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 
 HIDDEN_S = 0.015
@@ -61,7 +62,7 @@ def test_a_new_model_is_in_the_figures_without_another_edit(monkeypatch: pytest.
     shutil.copytree(groups.conf_folder(), tmp_path / "conf")
     (tmp_path / "conf" / "model" / "mynet.yaml").write_text("# @package _global_\nmodel:\n  name: mynet\n")
     monkeypatch.setattr(groups, "conf_folder", lambda: tmp_path / "conf")
-    assert _draw.models() == [*_draw.PAPER, "lstm_small", "mynet"]
+    assert _draw.models()[: len(_draw.PAPER)] == [*_draw.PAPER] and "mynet" in _draw.models()
     data = made_up_results.everything()
     for name in ("convergence", "throughput", "dilated"):
         own = [group for group in data.summaries[name]["groups"] if group["settings"]["model"]["name"] == "resnet20"]
@@ -78,3 +79,41 @@ def test_a_new_model_is_in_the_figures_without_another_edit(monkeypatch: pytest.
         assert item.draw is not None
         titles = [axes.get_title() or axes.get_title("left") for axes in item.draw(item.table(data)).axes]
         assert any(title.startswith("mynet") for title in titles)
+
+
+def test_what_of_a_sweep_was_measured_is_counted_from_its_file() -> None:
+    """11 iterations a model and number of nodes: 5 of `node=paper`, 1 overlapped, 5 of `node=paper_compute`."""
+    place = {"node": "paper", "overlap": "off"}
+    of_paper = [cell for cell in _coverage.cells("dilated") if place.items() <= cell.items()]
+    assert (len(_coverage.cells("dilated")), len(of_paper)) == (4 * 4 * 11, 4 * 4 * 5)
+    some = [cell for cell in of_paper if cell["nodes"] == 32 or (cell["nodes"], cell["model"]) == (8, "vgg16")][:-1]
+    assert _coverage.said(some, "dilated", lambda cell: place.items() <= cell.items()) == (
+        "Measured: 24 of 80 iterations of experiment=dilated; "
+        "19 of 20 on 32 nodes (ResNet-20, VGG-16, AlexNet 4 of 5, ResNet-50), 0 of 20 on 16 nodes, "
+        "5 of 20 on 8 nodes (VGG-16), 0 of 20 on 4 nodes."
+    )
+    assert _coverage.said([], "dilated").startswith(
+        "Measured: 0 of 176 iterations of experiment=dilated; 0 of 44 on 32"
+    )
+
+
+def test_gains_are_over_the_best_exact_iteration_with_compress_and_without() -> None:
+    rows = tradeoff_dilated.table(made_up_results.everything())
+    ours = {(row["model"], row["algo"], row["gbps"]): row for row in rows if row["source"] != "published"}
+    one = ours["vgg16_imagenet", "gtopk", 10]  # dense takes 0.1 + 0.4 s, gTop-k 0.1 + 0.05 + 0.002
+    assert one["gain"] == pytest.approx(0.5 / 0.102) and one["gain_with_compress"] == pytest.approx(0.5 / 0.152)
+    assert "latency not held" in ours["resnet50", "ddp", 1]["source"]
+    theirs = {(row["algo"], row["gbps"]): row["gain"] for row in rows if row["source"] == "published"}
+    assert theirs["bytegrad", 100] == pytest.approx(21_800 / 9_700) and theirs["claim", 10] == 1.95
+
+
+def test_dense_is_decomposed_and_what_backward_hides_is_drawn_inside_of_compute() -> None:
+    rows = [row for row in time_breakdown.table(made_up_results.everything()) if row["algo"] == "dense"]
+    plain, beside = (
+        next(row for row in rows if (row["overlap"], row["source"]) == (o, DILATED)) for o in ("off", "on")
+    )
+    assert plain["communicate_s"] == pytest.approx(0.44) and plain["hidden_s"] == 0
+    assert beside["communicate_s"] == pytest.approx(0.34) and beside["hidden_s"] == pytest.approx(0.1)
+    (panel,) = time_breakdown.draw([beside]).axes
+    left, width = (panel.patches[-1].get_x(), panel.patches[-1].get_width())
+    assert left + width == pytest.approx(100 * 0.11 / 0.45) and width == pytest.approx(100 * 0.1 / 0.45)

@@ -48,6 +48,26 @@ def test_classes_and_image_size_follow_the_data(name, classes, image_size):
     assert all(p.grad is not None for p in model.parameters())
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_blocks_one_after_the_other_are_the_network(name):
+    model = load(name, image_size=64).eval()
+    blocks, images = models.blocks(name, model), torch.randn(2, 3, 64, 64)
+    assert len(blocks) > 4
+    assert [id(p) for block in blocks for p in block.parameters()] == [id(p) for p in model.parameters()]
+    x = images
+    for block in blocks:
+        before = x.clone()
+        y = block(x)
+        assert torch.equal(x, before)  # a stage gets what another one has sent as a leaf of autograd
+        x = y
+    assert torch.equal(x, model(images))
+
+
+def test_a_network_without_blocks_is_one_block():
+    model = nn.Linear(1, 1)
+    assert models.blocks("_dropout", model) == [model]
+
+
 def test_a_shortcut_of_resnet20_pads_channels_and_skips_pixels():
     block = load("resnet20").blocks[3]
     nn.init.zeros_(block.norm2.weight)  # leaves the shortcut alone

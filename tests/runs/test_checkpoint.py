@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import thread_ranks
 import torch
-from tiny_runs import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster import ranks
 from repro.config.compose import compose
@@ -64,7 +64,7 @@ def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads):
     for path in (run.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
         (path / "manifest.json").unlink()
     run_folder.write_status(run.folder, "running", 2, 4)
-    assert checkpoint.latest(run.folder / "checkpoints")[0] == 2
+    assert latest(run.folder)[0] == 2
     loop.run(run)
     assert equal(straight, bits(run.folder))
     steps = [line["step"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_runs import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster.preempt import Interrupt
 from repro.config.schema import Config, RunError
@@ -262,7 +262,7 @@ def test_a_run_stopped_between_a_step_and_its_evaluation_evaluates_first(steps: 
     interrupt = Interrupt()
     interrupt.set()  # the ranks look after ten steps
     assert loop.run(stopped, None, interrupt)["state"] == "preempted"
-    assert checkpoint.latest(stopped.folder / "checkpoints")[0] == 10
+    assert latest(stopped.folder)[0] == 10
     assert loop.run(stopped)["state"] == "done"
     assert lines(stopped.folder) == lines(straight.folder)
     assert equal(bits(stopped.folder), bits(straight.folder))

@@ -7,19 +7,21 @@ import pytest
 import thread_ranks
 import torch
 from thread_ranks import on_ranks
+from tiny_runs import latest
 
 from repro import algorithms
 from repro.algorithms import ddp as pytorch_ddp
 from repro.cluster import ranks
 from repro.comm import bucket_spans
 from repro.comm.collective import Collective
+from repro.comm.subset import among
 from repro.config.compose import compose
 from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, run_folder
 from repro.timing import sleeping_model
 from repro.timing.before_run import before_a_run
 from repro.train import buckets, loop
-from repro.train.hierarchical import Hierarchical, Subset, inside
+from repro.train.hierarchical import Hierarchical, inside
 
 IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
@@ -31,7 +33,7 @@ def config(folder, *overrides: str) -> Config:
 
 
 def weights(folder) -> torch.Tensor:
-    _, target = checkpoint.latest(folder / "checkpoints")
+    _, target = latest(folder)
     return checkpoint.load(target, "shared.pt", CPU)["parameters"]
 
 
@@ -207,7 +209,7 @@ def test_a_ring_among_some_ranks_gives_them_one_sum():
         if collective.rank == 1:
             return None
         x = torch.arange(7.0) + collective.rank
-        return Collective(Subset(collective.transport, [0, 2, 3])).all_reduce(x)
+        return among(collective, [0, 2, 3]).all_reduce(x)
 
     found = on_ranks(4, body)
     assert all(torch.equal(found[rank], 3 * torch.arange(7.0) + 5) for rank in (0, 2, 3))

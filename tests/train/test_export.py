@@ -11,7 +11,7 @@ import torch
 import torchvision
 from PIL import Image
 from safetensors.torch import load as load_safetensors
-from tiny_runs import config
+from tiny_runs import config, latest
 
 from repro import cli, data
 from repro.config.schema import Config, ConfigError
@@ -65,7 +65,7 @@ def test_the_network_of_a_run_is_the_one_that_it_evaluated(algo, runs, digits):
     classifier = classify.load(str(runs[algo].folder), Path("nowhere"))
     assert torch.equal(classifier.preprocessing.read(files), images)
     assert accuracy(classifier.logits(images), labels) == evaluated(runs[algo])
-    _, found = checkpoint.latest(runs[algo].folder / "checkpoints")
+    _, found = latest(runs[algo].folder)
     ranks = [checkpoint.load(found, f"rank-0000{number}.pt", torch.device("cpu")) for number in range(runs[algo].nodes)]
     buffers = [buffer for buffer in classifier.logits.buffers() if buffer.is_floating_point()]
     for buffer, *each in zip(buffers, *(rank["statistics"] for rank in ranks), strict=True):

@@ -1,0 +1,29 @@
+"""Defines `repro strategies`."""
+
+from __future__ import annotations
+
+import typer
+
+from repro.commands.overrides import Overrides
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(strategies)
+
+
+def strategies(overrides: Overrides = None) -> None:
+    """Predict which split suits which network and wire: the images, the network as a pipeline, or both.
+
+    \b
+    repro strategies                                      four networks on 4 to 32 nodes, 1 to 100 Gbps: minutes
+    repro run experiment=strategies                       the same on 4 and 8 nodes, measured in the dilated lab
+    repro plot figures --only strategies                  both in one figure
+
+    Compute and compress are the article's; how compute divides among a network's blocks is timed here.
+    """
+    from repro.config import compose
+
+    configs = compose.typed(overrides or [], {"experiment": "strategies"})
+    from repro.timing import strategies as predicted
+
+    predicted.run(configs, print)

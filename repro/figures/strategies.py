@@ -1,0 +1,169 @@
+"""Draws which split suits which network and wire: the images, the network, or both (not in the paper)."""
+
+import textwrap
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from repro.figures import _draw, _legend, _times
+from repro.iteration_time import IterationTime, is_dilated
+from repro.report.summaries import Group, Results
+from repro.tables import Row
+
+TITLE = "Which split for which network and wire"
+COMMAND = "repro run experiment=strategies"
+WIDTH = "double"
+WIRES = {"ethernet1g": "1 Gbps", "ethernet10g": "10 Gbps", "infiniband100g": "100 Gbps"}
+DRAWN_ON = "ethernet1g"  # below the maps: where the lab measures
+OTHERS = ("asynchronous", "accumulated")  # of another batch, or with weights that differ: not the same training
+COLOURS = {
+    "dense": "#0072B2", "dense, overlapped": "#56B4E9", "gTop-k": "#009E73", "pipeline": "#000000",
+    "pipeline × dense": "#D55E00", "pipeline × gTop-k": "#E69F00", "dense, 4 batches a step": "#CC79A7",
+    "gTop-k, 4 batches a step": "#999933", "averages, asynchronous": "#882255",
+}  # fmt: skip
+COLUMNS = (
+    "source", "model", "network", "nodes", "strategy", "stages", "predicted_s", "measured_s", "images_per_s",
+    "over_dense", "bytes_most", "memory", "dilation", "repeats", "best",
+)  # fmt: skip
+
+
+def table(results: Results) -> list[Row]:
+    """Returns the best number of stages of each strategy, predicted, and what the lab measured, in other columns.
+
+    `best` marks the fastest of those that train alike; `over_dense` is images a second over dense without overlap.
+    """
+    found = results.summaries.get("split_predictions", {}).get("rows", [])
+    rows: list[Row] = []
+    cases = dict.fromkeys((row["model"], row["network"], row["nodes"]) for row in found)
+    for case in cases:
+        own = [row for row in found if (row["model"], row["network"], row["nodes"]) == case]
+        dense = next(row for row in own if name(row) == "dense")
+        strategies = dict.fromkeys(map(name, own))
+        fastest = [
+            max((row for row in own if name(row) == strategy), key=lambda row: row["images_per_s"])
+            for strategy in strategies
+        ]
+        best = max((row for row in fastest if row["kind"] not in OTHERS), key=lambda row: row["images_per_s"])
+        for row in fastest:
+            over = row["images_per_s"] / dense["images_per_s"]
+            said = {"predicted_s": row["iteration_s"], "over_dense": over, "best": row is best}
+            rows.append(_row("simulated", row | said))
+    return rows + measured(results)
+
+
+def measured(results: Results) -> list[Row]:
+    """Returns the iterations of `experiment=strategies` in the dilated lab."""
+    groups = results.groups("strategies")
+    seconds = {_place(group): _measured(group) for group in groups}
+    rows = []
+    for group in groups:
+        line, dense = seconds[_place(group)], seconds.get((group.model, group.nodes, "dense", 1))
+        if line is None:
+            continue
+        total = IterationTime.of(line).total
+        images = group.nodes * group.settings["batch_per_node"] * group.settings["accumulate"]
+        stages = group.settings.get("stages", 1)
+        what = {"nodes": group.nodes, "stages": stages, "algo": group.algo, "kind": "synchronous"}
+        rows.append(_row(line["source"], what | {
+            "model": group.model, "network": line["network"], "measured_s": total, "images_per_s": images / total,
+            "over_dense": IterationTime.of(dense).total / total if dense else None,
+            "bytes_most": line.get("bytes_most"), "dilation": line["dilation"], "repeats": line["repeats"],
+        }))  # fmt: skip
+    return rows
+
+
+def _place(group: Group) -> tuple[str, int, str, int]:
+    return group.model, group.nodes, group.algo, group.settings.get("stages", 1)
+
+
+def _measured(group: Group) -> Row | None:
+    return next((line for line in group.iteration_time if is_dilated(line["source"])), None)
+
+
+def _row(source: str, known: Row) -> Row:
+    return {column: known.get(column) for column in COLUMNS} | {"source": source, "strategy": name(known)}
+
+
+def name(row: Row) -> str:
+    algo = str({"dense": "dense", "gtopk": "gTop-k"}.get(row["algo"], row["algo"]))
+    if row["kind"] == "asynchronous":
+        return "averages, asynchronous"
+    if row["kind"] == "accumulated":
+        return f"{algo}, 4 batches a step"
+    if row["kind"] == "overlapped":
+        return f"{algo}, overlapped"
+    if row["stages"] == 1:
+        return algo
+    return "pipeline" if row["stages"] == row["nodes"] else f"pipeline × {algo}"
+
+
+def draw(rows: list[Row]) -> Figure:
+    models = _draw.models_of(rows)
+    figure, panels = _draw.blocks(2, len(models), 1.9)
+    predicted = [row for row in rows if row["predicted_s"] is not None]
+    in_lab = [row for row in rows if row["measured_s"] is not None]
+    for column, model in enumerate(models):
+        one_map(panels[0][column], [row for row in predicted if row["model"] == model and row["best"]])
+        panels[0][column].set_title(_draw.model_name(model))
+        panel = panels[1][column]
+        for strategy, colour in COLOURS.items():
+            own = [
+                row for row in rows if (row["model"], row["network"], row["strategy"]) == (model, DRAWN_ON, strategy)
+            ]
+            line = [row for row in own if row["predicted_s"] is not None]
+            marks = [row for row in own if row["measured_s"] is not None and row["over_dense"] is not None]
+            panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1)
+            panel.plot(
+                [r["nodes"] for r in marks], [r["over_dense"] for r in marks], "o", color=colour, markersize=3.5,
+                markeredgecolor="white", markeredgewidth=0.4,
+            )  # fmt: skip
+        _draw.nodes_axis(panel, {row["nodes"] for row in predicted} or {row["nodes"] for row in in_lab})
+        _draw.plain_log(panel)
+        if _draw.at(panel).is_first_col():
+            panel.set_ylabel("images/s over dense")
+    keys = {
+        strategy: Line2D([], [], color=colour, linewidth=3)
+        for strategy, colour in COLOURS.items()
+        if any(row["strategy"] == strategy for row in rows)
+    }
+    _legend.draw(figure, keys)
+    _legend.note(
+        figure,
+        "Above: the fastest of those that train on the same images with the same weights on all nodes, S stages where "
+        "it has some, and its images/s over dense data parallel without overlap. Below: all, on 1 Gbps.",
+        "Lines and maps are predicted (repro strategies): each strategy's own messages, in their order, on the wire's "
+        "alpha and beta; the article's compute and compress (a P100 of 2019), divided among a network's blocks as "
+        "timed here (one core of a CPU). Every node has the same number of images; four micro-batches a node, 16 for "
+        "ResNet-50. The number of stages is the best of 2, 4, 8, 16.",
+        "Asynchronous averages leave the nodes with different weights; 4 batches a step are a batch four times as "
+        "large: neither is in the maps. Bytes of the busiest node and memory of the fullest are in the CSV.",
+        f"Dots are measured on 4 and 8 nodes of the lab, {_times.slowed(in_lab)}." if in_lab
+        else "Measured: not run (repro run experiment=strategies).",
+    )  # fmt: skip
+    return figure
+
+
+def one_map(panel: Axes, rows: Sequence[Row]) -> None:
+    """Draws one cell for each number of nodes and wire: the fastest, its stages and its gain."""
+    nodes, wires = sorted({row["nodes"] for row in rows}), [one for one in WIRES if one in {r["network"] for r in rows}]
+    for row in rows:
+        x, y = nodes.index(row["nodes"]), wires.index(row["network"])
+        panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[row["strategy"]], alpha=0.55, linewidth=0))
+        stages = f"\nS = {row['stages']}" if row["stages"] > 1 else ""
+        text = (
+            "\n".join(textwrap.wrap(row["strategy"], 10, break_long_words=False))
+            + stages
+            + f"\n{row['over_dense']:.3g} ×"
+        )
+        panel.text(x, y, text, ha="center", va="center", fontsize=4.6, linespacing=0.95)
+    panel.set_xlim(-0.5, len(nodes) - 0.5)
+    panel.set_ylim(-0.5, len(wires) - 0.5)
+    panel.set_xticks(range(len(nodes)), [str(one) for one in nodes])
+    panel.set_yticks(range(len(wires)), [WIRES[one] for one in wires])
+    panel.tick_params(length=2)
+    panel.grid(False)
+    if not _draw.at(panel).is_first_col():
+        panel.set_yticklabels([])

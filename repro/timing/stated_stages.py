@@ -1,0 +1,114 @@
+"""Measures pipelines in the lab whose compute is stated: ranks sleep in place of each micro-batch's work.
+
+How the stated compute divides among the blocks of the network is timed here. The messages, of activations and of
+gradients, are real and in the order of 1F1B.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from repro.comm.collective import Transport
+from repro.comm.common_start import from_common_start
+from repro.comm.subset import Subset
+from repro.comm.traffic import Link, Round
+from repro.config.schema import Config, ConfigError
+from repro.iteration_time import IterationTime, measured_source
+from repro.runs.run_folder import time_line
+from repro.timing import node_profile, pipelined, stated_iteration, wire_replay
+from repro.timing.bench_collectives import late
+from repro.timing.pipelined import Pipelined, Program
+from repro.train import split
+from repro.train.split import Block, Split
+
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+
+REPEATS = 3
+FEW = 8  # images a batch where only the shares of the blocks are wanted
+
+
+def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
+    """Returns a modelled and a measured `iteration_time` line on rank 0, and [] on other ranks. Collective."""
+    made = stated_iteration.from_rank_0(rank, lambda: stated(config))
+    if isinstance(made, ConfigError):
+        raise made
+    one, cuts = made
+    wire = config.network
+    modelled = one.parts(Link(wire.alpha_s, wire.beta_s_per_byte))
+    copy, stage = divmod(rank.number, config.stages)
+    first, whole = copy * config.stages, rank.collective.transport
+    pipe = Subset(whole, range(first, first + config.stages))
+    peers = Subset(whole, range(stage, rank.size, config.stages))
+    aggregate = wire_replay.play(one.rounds[stage][copy], peers)
+
+    def iteration() -> None:
+        play(one.programs[stage], pipe, rank)
+        rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
+        aggregate()
+
+    seconds = [each / rank.dilation for each in from_common_start(iteration, rank.control, 1 + REPEATS)[1:]]
+    share = late(rank)
+    middle = sorted(seconds)[len(seconds) // 2]
+    measured = IterationTime(modelled.compute_s, modelled.compress_s, middle - modelled.compute_s - modelled.compress_s)
+    about = {"node": config.node, "cuts": cuts, "bytes_most": one.bytes_most()}
+    said = {"late": share, "repeats": len(seconds), "iterations_s": seconds}
+    source = measured_source(rank.dilation, config.cluster.held)
+    found = [
+        time_line(config, "modelled", modelled) | about,
+        time_line(config, source, measured, rank.dilation) | about | said,
+    ]
+    return found if rank.number == 0 else []
+
+
+def stated(config: Config) -> tuple[Pipelined, list[int]]:
+    """Returns an iteration with the node's stated seconds, and where the network is cut. Raises ConfigError."""
+    shapes = node_profile.layers(config)
+    compute_s, compress_s = stated_iteration.seconds(config, sum(map(math.prod, shapes)), shapes)
+    blocks = scaled(shares(config), config, compute_s)
+    cuts = config.cuts or split.balanced(blocks, config.stages)
+    return pipelined.iteration(config, Split(blocks, cuts), compress_s), cuts
+
+
+def shares(config: Config) -> list[Block]:
+    """Times the blocks of the network here, on FEW images."""
+    return split.measured(dataclasses.replace(config, batch_per_node=FEW), torch.device("cpu"))
+
+
+def scaled(blocks: Sequence[Block], config: Config, compute_s: float) -> list[Block]:
+    """Returns blocks, timed on FEW images, as they are if one node's images of a step take `compute_s` seconds."""
+    factor = compute_s / config.accumulate / sum(block.forward_s + block.backward_s for block in blocks)
+    batch = config.batch_per_node
+    return [
+        dataclasses.replace(
+            block, forward_s=factor * block.forward_s, backward_s=factor * block.backward_s,
+            shape=[batch, *block.shape[1:]], kept=block.kept * batch // FEW,
+        )
+        for block in blocks
+    ]  # fmt: skip
+
+
+def play(program: Program, wire: Transport, rank: Rank) -> None:
+    """Does what a stage does in an iteration, asleep in place of its work."""
+    most = max((step.sent + step.received for step in program if isinstance(step, Round)), default=0)
+    out, into = torch.zeros(most, dtype=torch.uint8), torch.zeros(most, dtype=torch.uint8)
+    for step in program:
+        if isinstance(step, Round):
+            _move(step, wire, out, into)
+        else:
+            rank.sleep_until(rank.now() + rank.dilation * step)
+
+
+def _move(step: Round, wire: Transport, out: Tensor, into: Tensor) -> None:
+    if step.to is not None and step.source is not None:
+        wire.exchange(out[: step.sent], step.to, into[: step.received], step.source)
+    elif step.to is not None:
+        wire.send(out[: step.sent], step.to)
+    elif step.source is not None:
+        wire.recv(into[: step.received], step.source)

@@ -1,0 +1,141 @@
+"""Predicts, for each network and wire, what dividing the images, the network or both among the nodes takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from repro.comm.traffic import Link
+from repro.config.compose import algorithm, named_network
+from repro.config.schema import Config, ConfigError
+from repro.json_text import json_text
+from repro.report.summaries import MACHINE, rounded
+from repro.runs import provenance
+from repro.timing import dry_run, node_profile, pipelined, predict, stated_stages
+from repro.train.split import Block, Split, balanced
+from repro.whole_files import write_whole
+
+OUT = Path("results/summaries/split_predictions.json")
+NODES = (4, 8, 16, 32)
+WIRES = ("ethernet1g", "ethernet10g", "infiniband100g")
+STAGES = (2, 4, 8, 16)
+LARGER = 4  # times the images of a step, where gradients are accumulated before they are sent
+BUCKET_MB = 25.0  # DDP's default
+Row = dict[str, Any]
+
+
+def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
+    """Predicts every strategy for the networks of `configs` and writes OUT; what OUT has timed already stays.
+
+    Raises ConfigError.
+    """
+    torch.set_num_threads(1)
+    machine = provenance.describe("cpu", "random images")
+    before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    timed: dict[str, list[Any]] = before.get("blocks", {})
+    networks = [named_network(name) for name in WIRES]
+    rows: list[Row] = []
+    firsts = {config.model.name: config for config in reversed(configs) if config.algo.sparse}  # they have a density
+    if not firsts:
+        raise ConfigError("the strategies need a density: type algo=gtopk,... too")
+    for model, config in reversed(firsts.items()):
+        if model not in timed:
+            timed[model] = rounded([dataclasses.asdict(block) for block in stated_stages.shares(config)])
+        blocks = [Block(**block) for block in timed[model]]
+        for nodes in NODES:
+            for one in candidates(config, blocks, nodes):
+                rows += [one | on for on in _on_wires(one.pop("seconds"), one["images"], networks)]
+        say(f"{model}: {len([row for row in rows if row['model'] == model])} predictions")
+    summary = {
+        "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
+        "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
+    }  # fmt: skip
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
+    text = ",\n".join(json_text(rounded(row)) for row in rows)
+    write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
+    say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
+
+
+def _on_wires(seconds: Callable[[Link], float], images: int, networks: Sequence[Any]) -> Iterator[Row]:
+    for wire in networks:
+        iteration_s = seconds(Link(wire.alpha_s, wire.beta_s_per_byte))
+        yield {"network": wire.name, "iteration_s": iteration_s, "images_per_s": images / iteration_s}
+
+
+def candidates(config: Config, blocks: Sequence[Block], nodes: int) -> Iterator[Row]:
+    """Yields what is known of each strategy on so many nodes; `seconds` puts its iteration on a link."""
+    base = dataclasses.replace(config, nodes=nodes, node=None, stages=1, cuts=[])
+    for algo in ("dense", "gtopk"):
+        yield from _data(base, blocks, algo, "synchronous")
+        yield from _data(dataclasses.replace(base, accumulate=LARGER * base.accumulate), blocks, algo, "accumulated")
+    overlapped = dataclasses.replace(base, bucket_mb=BUCKET_MB, overlap="on")
+    yield from _data(overlapped, blocks, "dense", "overlapped")
+    yield from _data(base, blocks, "async_average", "asynchronous")
+    for stages in STAGES:
+        if stages <= len(blocks) and nodes % stages == 0:
+            for algo in ("dense", "gtopk") if stages < nodes else ("dense",):
+                yield _piped(dataclasses.replace(with_algo(base, algo), stages=stages), blocks)
+
+
+def with_algo(config: Config, name: str) -> Config:
+    algo = algorithm(name, {})
+    return dataclasses.replace(config, algo=algo, density=config.density if algo.sparse else 1.0)
+
+
+def _seconds(config: Config) -> tuple[float, float]:
+    """Returns compute and compress of a step; both are published of the images that the paper has."""
+    node = node_profile.published(config)
+    steps = config.batch_per_node * config.accumulate / node.samples
+    return node.compute_s * steps, node.compress_s or 0.0
+
+
+def _data(base: Config, blocks: Sequence[Block], algo: str, kind: str) -> Iterator[Row]:
+    config = with_algo(base, algo)
+    compute_s, compress_s = _seconds(config)
+    shapes = node_profile.layers(config)
+    one = predict.iteration(config, shapes, moments(blocks, shapes, config, compute_s), compress_s)
+    parameters = sum(block.parameters for block in blocks)
+    rounds = dry_run.all_rounds(config.algo, config.nodes, parameters, max(1, int(config.density * parameters)))
+    whole = [stated_stages.scaled(blocks, config, compute_s)]
+    yield _about(config, kind) | {
+        "bytes_most": max(map(pipelined.sent, rounds)) / one.period,
+        "memory": pipelined.memory(whole, 1),
+        "seconds": lambda link: one.seconds(*link),
+    }
+
+
+def moments(blocks: Sequence[Block], shapes: Sequence[Sequence[int]], config: Config, compute_s: float) -> list[float]:
+    """Returns when each layer has its gradient: with its whole block, in the last micro-batch of a step."""
+    scaled = stated_stages.scaled(blocks, config, compute_s)
+    backward = list(accumulate(block.backward_s for block in reversed(scaled)))[::-1]
+    last = compute_s - backward[0]
+    ends = list(accumulate(block.parameters for block in scaled))
+    places = accumulate(map(math.prod, shapes))
+    return [last + backward[next(n for n, end in enumerate(ends) if place <= end)] for place in places]
+
+
+def _piped(config: Config, blocks: Sequence[Block]) -> Row:
+    compute_s, compress_s = _seconds(config)
+    own = stated_stages.scaled(blocks, config, compute_s)
+    split = Split(own, balanced(own, config.stages))
+    one = pipelined.iteration(config, split, compress_s)
+    return _about(config, "synchronous") | {
+        "bytes_most": one.bytes_most(),
+        "memory": pipelined.memory(split.parts(own), config.micro_batches),
+        "seconds": lambda link: one.parts(link).total,
+    }
+
+
+def _about(config: Config, kind: str) -> Row:
+    return {
+        "model": config.model.name, "nodes": config.nodes, "stages": config.stages, "algo": config.algo.name,
+        "kind": kind, "images": config.nodes * config.batch_per_node * config.accumulate,
+    }  # fmt: skip

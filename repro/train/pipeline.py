@@ -1,0 +1,84 @@
+"""Runs one stage of a network in a pipeline of ranks: torch's 1F1B (Narayanan et al., PipeDream, SOSP 2019)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from repro.comm.subset import among, join
+from repro.config.schema import Config
+from repro.train.split import DTYPES, Split
+
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+
+
+class Stage(nn.Module):
+    def __init__(self, layers: nn.Module, device: torch.device, autocast: bool):
+        super().__init__()
+        self.layers, self.device, self.autocast = layers, device, autocast
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+            y: Tensor = self.layers(x)
+        return y
+
+
+class Pipeline:
+    """Connects a rank to the others of its pipeline: ranks S i to S i + S - 1 hold the stages of copy i of the network.
+
+    Neighbours are one pipeline, as activations are large: they stay inside a machine that has several ranks.
+    """
+
+    def __init__(self, config: Config, rank: Rank, split: Split, layers: nn.Module):
+        """`layers`: those of this rank's stage, whose parameters have their gradients already."""
+        from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # takes seconds
+
+        from repro.comm import stage_messages
+
+        first = rank.number - rank.number % config.stages
+        members = range(first, first + config.stages)
+        self.whole, self.micro_batches = rank.collective, config.micro_batches
+        self.collective, self.control = among(rank.collective, members), among(rank.control, members)
+        stage_messages.begin(self.collective, self.control)
+        number, size = self.collective.rank, self.collective.size
+        data = config.data
+        shapes = [([config.batch_per_node, 3, data.image_size, data.image_size], "float32")]
+        shapes += [(part[-1].shape, part[-1].dtype) for part in split.parts(split.blocks)]
+        came, handed_on = (_like(*shape, rank.device) for shape in shapes[number : number + 2])
+        stage = Stage(layers, rank.device, config.precision == "bfloat16")
+        self.stage = PipelineStage(
+            stage, number, size, rank.device, came.requires_grad_(number > 0), handed_on.requires_grad_()
+        )
+        self.schedule = Schedule1F1B(self.stage, self.micro_batches, self._loss, scale_grads=False)
+
+    @property
+    def last(self) -> int:
+        return self.collective.size - 1
+
+    def backward(self, batches: list[tuple[Tensor, Tensor]]) -> tuple[float, int]:
+        """Adds the gradient of the micro-batches' mean loss; returns this loss and the bytes sent to other stages.
+
+        Collective among the stages, of which the first and the last read `batches`.
+        """
+        losses: list[Tensor] = []
+        number = self.collective.rank
+        images = [(images,) for images, _ in batches] if number == 0 else None
+        labels = [labels for _, labels in batches] if number == self.last else None
+        self.schedule.step(arg_mbs=images, target_mbs=labels, losses=losses, return_outputs=False)
+        sent = self.collective.traffic.bytes_sent
+        join(self.whole, self.collective)
+        total = torch.stack(losses).sum() if losses else torch.zeros(())
+        return self.control.broadcast(total.detach().cpu(), root=self.last).item(), sent
+
+    def _loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(output.float(), labels) / self.micro_batches
+
+
+def _like(shape: list[int], dtype: str, device: torch.device) -> Tensor:
+    """Returns a tensor as a stage gets it and hands it on: images have the channels last."""
+    layout = torch.channels_last if len(shape) == 4 else torch.contiguous_format
+    return torch.empty(shape, dtype=DTYPES[dtype], device=device, memory_format=layout)
