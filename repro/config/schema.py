@@ -164,7 +164,7 @@ class Config(Checked):
     together: Literal["auto", "on", "off"] = key(default="auto")
 
     stages: int = key(default=1, low=1, high="nodes")
-    cuts: list[int] = key(default=list, low=1)
+    cuts: list[int] = key(default=list, low=1, high=10_000)
 
     bucket_mb: float | None = key(default=None, above=0, high=1e6)
     overlap: Literal["off", "on"] = key(default="off")

@@ -1,6 +1,5 @@
 """Draws which split suits which network and wire: the images, the network, or both (not in the paper)."""
 
-import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ WIDTH = "double"
 WIRES = {"ethernet1g": "1 Gbps", "ethernet10g": "10 Gbps", "infiniband100g": "100 Gbps"}
 DRAWN_ON = "ethernet1g"  # below the maps: where the lab measures
 OTHERS = ("asynchronous", "accumulated")  # of another batch, or with weights that differ: not the same training
+SIZE = 6  # points, of what a cell says
 COLOURS = {
     "dense": "#0072B2", "dense, overlapped": "#56B4E9", "gTop-k": "#009E73", "pipeline": "#000000",
     "pipeline × dense": "#D55E00", "pipeline × gTop-k": "#E69F00", "dense, 4 batches a step": "#CC79A7",
@@ -115,7 +115,7 @@ def draw(rows: list[Row]) -> Figure:
             ]
             line = [row for row in own if row["predicted_s"] is not None]
             marks = [row for row in own if row["measured_s"] is not None and row["over_dense"] is not None]
-            panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1)
+            panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1.5)
             panel.plot(
                 [r["nodes"] for r in marks], [r["over_dense"] for r in marks], "o", color=colour, markersize=3.5,
                 markeredgecolor="white", markeredgewidth=0.4,
@@ -125,7 +125,7 @@ def draw(rows: list[Row]) -> Figure:
         if _draw.at(panel).is_first_col():
             panel.set_ylabel("images/s over dense")
     keys = {
-        strategy: Line2D([], [], color=colour, linewidth=3)
+        strategy: Line2D([], [], color=colour, linewidth=1.5)
         for strategy, colour in COLOURS.items()
         if any(row["strategy"] == strategy for row in rows)
     }
@@ -152,13 +152,10 @@ def one_map(panel: Axes, rows: Sequence[Row]) -> None:
     for row in rows:
         x, y = nodes.index(row["nodes"]), wires.index(row["network"])
         panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[row["strategy"]], alpha=0.55, linewidth=0))
-        stages = f"\nS = {row['stages']}" if row["stages"] > 1 else ""
-        text = (
-            "\n".join(textwrap.wrap(row["strategy"], 10, break_long_words=False))
-            + stages
-            + f"\n{row['over_dense']:.3g} ×"
+        stages = f"S = {row['stages']}\n" if row["stages"] > 1 else ""
+        panel.text(
+            x, y, f"{stages}{row['over_dense']:.3g} ×", ha="center", va="center", fontsize=SIZE, linespacing=0.95
         )
-        panel.text(x, y, text, ha="center", va="center", fontsize=4.6, linespacing=0.95)
     panel.set_xlim(-0.5, len(nodes) - 0.5)
     panel.set_ylim(-0.5, len(wires) - 0.5)
     panel.set_xticks(range(len(nodes)), [str(one) for one in nodes])

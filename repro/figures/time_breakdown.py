@@ -10,6 +10,7 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Time of an iteration on 32 nodes"
+WIDTH = "double"
 COMMAND = "repro run experiment=dilated"
 NODES = 32
 SHOWN = {"gtopk": "tree", "gtopk_butterfly": "butterfly", "dense": "dense"}

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from repro.models import require_size
+from repro.models import grouped, require_size
 
 
 def build(classes: int, image_size: int, generator: torch.Generator, dropout: float = 0.5) -> nn.Module:
@@ -12,3 +12,8 @@ def build(classes: int, image_size: int, generator: torch.Generator, dropout: fl
     from torchvision.models import vgg16  # takes seconds to import and is needed only here
 
     return vgg16(weights=None, num_classes=classes, dropout=dropout)
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    features, pool, classifier = model.children()
+    return grouped([*features.children(), pool, nn.Flatten(), *classifier.children()])

@@ -16,6 +16,7 @@ from repro.config.values import BOUNDS, range_text
 
 NEEDED = {  # keys beside, where one bounds the other
     " machines": ["nodes=4096"],
+    " stages": ["nodes=8"],
     " data.image_size": ["data.pad=0"],
     " data.sequence": ["model=lstm_small"],
     "algo=async_average algo.period": ["algo.delay=1"],

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import socket_bytes
 import torch
-from tiny_runs import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster import ranks
 from repro.comm.traffic import HEADERS_BYTES, Round
 from repro.config.schema import Config, ConfigError
-from repro.runs import checkpoint, run_folder
+from repro.runs import run_folder
 from repro.timing import pipelined
 from repro.train import aggregator, loop, split, trained
 from repro.train.step import Worker
@@ -192,4 +192,4 @@ def test_the_trained_network_is_whole(done):
     (run.folder / split.FILE).write_text("{}")
     with pytest.raises(ConfigError, match="stages of the run, is missing or damaged"):
         trained.load(run.folder)
-    assert checkpoint.latest(run.folder / "checkpoints") is not None
+    assert latest(run.folder / "checkpoints") is not None
