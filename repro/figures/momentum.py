@@ -13,6 +13,7 @@ from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
+WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
