@@ -17,8 +17,7 @@ MODULES = {
     ".".join(("repro", *Path(name).with_suffix("").parts)).removesuffix(".__init__"): FILES[name] for name in FILES
 }
 ORDER = (
-    ("rng", "tables", "screen", "waiting", "iteration_time", "clock", "density", "whole_files", "json_text")
-    + ("metric", "clip"),
+    ("rng", "tables", "screen", "waiting", "iteration_time", "clock", "density", "whole_files", "json_text"),
     ("config",),
     ("compression",),
     ("comm",),

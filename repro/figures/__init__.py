@@ -47,7 +47,6 @@ STORY = (
     "density_sensitivity",
     "batch_sensitivity",
     "gap_over_moves",
-    "language",
     "point_to_point",
     "allreduce_time",
     "throughput",

@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from repro.figures import _curves, _draw, _legend
-from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -22,7 +21,7 @@ MARKERS = "^v<>dphX"
 
 
 def table(results: Results) -> list[Row]:
-    return _curves.rows(results, "density_sensitivity", ACCURACY)
+    return _curves.rows(results, "density_sensitivity")
 
 
 def draw(rows: list[Row]) -> Figure:

@@ -3,7 +3,6 @@
 from repro.config import groups
 from repro.figures import _sent
 from repro.iteration_time import PARTS
-from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -13,7 +12,7 @@ COMMAND = "repro run experiment=quickstart"
 
 def table(results: Results) -> list[Row]:
     rows = []
-    for group in results.groups("quickstart", ACCURACY):
+    for group in results.groups("quickstart"):
         parts = group.time.parts() if group.time else dict.fromkeys(PARTS)
         rows.append(
             {

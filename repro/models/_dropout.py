@@ -36,10 +36,10 @@ def replace(model: nn.Module, generator: torch.Generator) -> None:
                 setattr(module, name, Dropout(child.p, generator))
 
 
-def process_wide_draws(model: nn.Module, inputs: Tensor) -> list[str]:
-    """Returns the operators that draw from PyTorch's one generator while `model` computes logits of `inputs`."""
+def process_wide_draws(model: nn.Module, images: Tensor) -> list[str]:
+    """Returns the operators that draw from PyTorch's one generator while `model` computes logits of `images`."""
     with torch.no_grad(), _Draws() as draws:
-        model(inputs)
+        model(images)
     return sorted(draws.names)
 
 

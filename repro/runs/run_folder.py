@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from repro import metric
 from repro.cluster import environment
 from repro.config.compose import to_yaml
 from repro.config.schema import Config, RunError
@@ -194,9 +193,9 @@ def summary(folder: Path) -> dict[str, Any]:
             last[line["kind"]] = line
     step, evaluation, times = last.get("step", {}), last.get("eval", {}), last.get("iteration_time", {})
     return {
-        **{measure.key: evaluation.get(measure.key) for measure in metric.ALL},
+        "test_accuracy": evaluation.get("test_accuracy"),
         "loss": evaluation.get("train_loss", step.get("loss")),
-        "samples_per_s": evaluation.get("samples_per_s"),
+        "images_per_s": evaluation.get("samples_per_s"),
         "epochs": evaluation.get("epoch"),
         "bytes_sent_per_step": per_step.usual(lines, "bytes_sent"),
         "bytes_sent_between": per_step.between(lines, "bytes_sent"),

@@ -21,7 +21,6 @@ from repro.config.compose import named_network
 from repro.config.groups import group_options
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
-from repro.metric import ACCURACY
 from repro.report import summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
@@ -122,7 +121,7 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
 def trained() -> tuple[dict[str, float], set[str]]:
     """Returns the last test accuracy of each algorithm in experiment=families, and the algorithms that learn there."""
     accuracies, learning = {}, set()
-    for group in summaries.load().groups("families", ACCURACY):
+    for group in summaries.load().groups("families"):
         accuracy = group.curve[-1]["test_accuracy"] if group.curve else None
         if accuracy is not None:
             accuracies[group.algo] = accuracy

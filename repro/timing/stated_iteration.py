@@ -134,8 +134,7 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
         compress_s = node_profile.compress(config, parameters, shapes)
     if compress_s is None:
         raise ConfigError(
-            f"node={config.node}: no seconds of compress are published for algo={config.algo.name} of "
-            f"model={config.model.name}; "
+            f"node={config.node}: no seconds of compress are published for algo={config.algo.name}; "
             "type node=paper_compute, which times them here"
         )
     return node.compute_s, compress_s

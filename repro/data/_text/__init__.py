@@ -1,1 +1,0 @@
-"""What data sets of text share."""
