@@ -43,7 +43,9 @@ def simulated() -> str:
         "as_plotted_s": 2.0, "iteration_s": LARGE, "samples_per_s": 123_456.7, "efficiency": 0.123456,
         "bytes_sent_most": 123_456_789, "rounds_most": 20.0,
     }  # fmt: skip
-    said, cells, keys = simulate.told([row, row | {"model": "alexnet", "parameters": 61_100_840}], "ethernet1g")
+    said, cells, keys = simulate.told(
+        [row, row | {"model": "alexnet", "parameters": 61_100_840}], "ethernet1g", "images"
+    )
     assert "k = 14,728" in said
     return screen.table(cells, keys)
 

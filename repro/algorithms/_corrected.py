@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from repro.algorithms import Algorithm
+from repro.clip import clip
 from repro.comm.collective import Collective
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.wire import Wire
@@ -51,8 +52,7 @@ class Corrected(Algorithm):
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if self.clip:
-            most = self.clip / math.sqrt(collective.size)
-            gradient.mul_((most / gradient.norm().clamp_min(1e-30)).clamp_max(1.0))
+            clip(gradient, self.clip / math.sqrt(collective.size))
         gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)

@@ -24,6 +24,7 @@ PROCESS = 0.25e9  # of it what a forked rank does not share
 VECTORS = 6.2  # of m float32, a rank: parameters, gradient, velocity, residual, and what a step makes for itself
 FIRST = 2.4  # more of them on rank 0, whose step is timed before the run
 EVALUATED = 250  # images at once
+ROWS = 20  # of a text that are evaluated at once, by all ranks together
 
 
 def needed(config: Config) -> float:
@@ -36,7 +37,7 @@ def needed(config: Config) -> float:
     cores = len(os.sched_getaffinity(0))
     turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
     training = 4 * activations * config.batch_per_node
-    evaluating = 4 * 3 * largest * min(EVALUATED, _test_images(config) / config.nodes)
+    evaluating = 4 * 3 * largest * _evaluated(config)
     whole = config.nodes if config.stages > 1 else 0  # networks that are put together to evaluate
     vectors = (VECTORS * config.nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(0.0, evaluating - training)
@@ -71,13 +72,15 @@ def available() -> float | None:
 
 
 def shape(config: Config) -> tuple[int, int, int]:
-    """Parameters, and of one image the entries of all layers' outputs together and of the largest."""
+    """Parameters, and of one sample the entries of all layers' outputs together and of the largest."""
     options = tuple(sorted(config.model.options.items()))
-    return _shape(config.model.name, config.data.classes, config.data.image_size, options)
+    return _shape(config.model.name, config.data.classes, config.data.image_size, config.data.sequence, options)
 
 
 @functools.cache
-def _shape(name: str, classes: int, image_size: int, options: tuple[tuple[str, object], ...]) -> tuple[int, int, int]:
+def _shape(
+    name: str, classes: int, image_size: int, sequence: int, options: tuple[tuple[str, object], ...]
+) -> tuple[int, int, int]:
     sizes = [0]
 
     def note(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
@@ -88,12 +91,16 @@ def _shape(name: str, classes: int, image_size: int, options: tuple[tuple[str, o
         for module in model.modules():
             if not list(module.children()):
                 module.register_forward_hook(note)
-        model.eval()(torch.zeros(2, 3, image_size, image_size))  # eval: dropout would draw from a CPU generator
+        inputs, _ = models.made_up_batch(2, classes, image_size, sequence)
+        model.eval()(inputs)  # eval: dropout would draw from a CPU generator
     return sum(layer.numel() for layer in model.parameters()), sum(sizes), max(sizes)
 
 
-def _test_images(config: Config) -> float:
-    return float(config.data.options.get("test_images", 10_000))
+def _evaluated(config: Config) -> float:
+    """Returns how many samples a rank evaluates at once."""
+    if config.data.kind == "text":
+        return max(1.0, ROWS / config.nodes)
+    return min(EVALUATED, float(config.data.options.get("test_images", 10_000)) / config.nodes)
 
 
 def _limits() -> list[tuple[int, int]]:

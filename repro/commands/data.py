@@ -25,7 +25,7 @@ def complete(incomplete: str) -> list[str]:
 
 
 def status(root: Root = ROOT) -> None:
-    """Which data sets are ready, and how to get the others. Equal fingerprints are equal images.
+    """Which data sets are ready, and how to get the others. Equal fingerprints are equal data.
 
     \b
     repro data status
@@ -42,7 +42,7 @@ def status(root: Root = ROOT) -> None:
         {
             "data": row["name"],
             "state": "ready" if row["state"] == "ready" else "missing" if row["state"] == "missing" else "wrong",
-            "images are": row["kind"],
+            "kind": row["kind"],
             "classes": row["classes"],
             "to train": row["images"] and row["images"][0],
             "to test": row["images"] and row["images"][1],
@@ -76,6 +76,8 @@ def prepare(
     \b
     repro data prepare cifar10
     repro data prepare cifar10 --from cifar10.zip         an archive, a zip or a folder of class folders
+    repro data prepare ptb --from FOLDER        with ptb.train.txt, ptb.valid.txt and ptb.test.txt, or a zip
+    repro data prepare text --from book.txt     any text, or a folder or zip of .txt; else Python's own reference
     repro data prepare imagenet --from FOLDER   with train/CLASS/*.JPEG and val/CLASS/*.JPEG
 
     What is there already stays as it is, unless --from names what to make it of.

@@ -52,8 +52,9 @@ def tune(
     node=0.14+0.02 of compress too, which else is timed here. relax=exact: every node applies the mean gradient;
     relax=compressed (the default): or one approximation of it; relax=all: or averages weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
-    target=0.75 ranks by the time to that test accuracy: epochs of committed curves, all on one schedule, times the
-    predicted iteration, with the range over seeds; a dash and its best accuracy where a curve never gets there.
+    target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
+    curves, all on one schedule, times the predicted iteration, with the range over seeds; a dash and its best value
+    where a curve never gets there.
     """
     from repro import screen
     from repro.config import compose
@@ -64,13 +65,15 @@ def tune(
     compose.once(overrides or [])
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
-    target = number("target", values["target"], 0, 1) if values["target"] else None
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
     node_seconds(values["node"])
     if out is not None:
         places.check_file(out)
-    if len(compose.compose([*given, "algo=dense"])) > 1:
+    first, *others = compose.compose([*given, "algo=dense"])
+    if others:
         raise compose.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
+    most = float("inf") if first.data.metric.falls else 1
+    target = number("target", values["target"], 0, most) if values["target"] else None
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")

@@ -20,7 +20,7 @@ ABOUT = (  # what a group's YAML says to people, not to the run
     "title", "choices", "ranges", "family", "error_feedback", "formula", "update", "use", "source",
 )  # fmt: skip
 TITLE = re.compile(r"^ *title: (.+)$", re.MULTILINE)  # a YAML parser would take 100 ms for all files
-FIXED = ("name", "sparse", "file", *ABOUT)  # what no override can change
+FIXED = ("name", "sparse", "file", "reads", *ABOUT)  # what no override can change
 NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+from repro import metric
 from repro.config.counts import node_seconds
 from repro.config.values import MOST, Checked, ConfigError, convert, key
 from repro.config.values import RunError as RunError  # both errors are asked for here
+from repro.metric import Metric
 
 MOST_NODES = 4096  # beyond what any study of S-SGD has, and what threads of one process can be
 MOST_EPOCHS = 1_000_000
@@ -26,6 +28,7 @@ LEAST_DENSITY = 1e-12  # one entry of a model of 10^12
 class Model(Checked):
     at = "model."
     name: str
+    reads: Literal["images", "text"] = key(default="images")
     options: dict = key(default=dict)
 
 
@@ -34,10 +37,24 @@ class Data(Checked):
     at = "data."
     name: str
     root: str = key(result=False)
-    classes: int = key(low=2, high=100_000)
-    image_size: int = key(low=1, high=4096)
-    fingerprint: str = key(default="")  # of the images, where another run of these settings had others
+    classes: int = key(low=2, high=100_000)  # of text: words that a network can tell
+    image_size: int = key(default=0, low=1, high=4096)  # 0 = it is text
+    sequence: int = key(default=0, low=1, high=100_000)  # words of one sample of text; 0 = it is images
+    fingerprint: str = key(default="")  # of the data, where another run of these settings had others
     options: dict = key(default=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.image_size > 0) == (self.sequence > 0):
+            raise ConfigError(f"data={self.name}: its YAML must have image_size, of images, or sequence, of text.")
+
+    @property
+    def metric(self) -> Metric:
+        return metric.of(vars(self))
+
+    @property
+    def kind(self) -> Literal["images", "text"]:
+        return "text" if self.sequence else "images"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +180,7 @@ class Config(Checked):
     scale_schedule: bool = key(default=False)
     momentum: float = key(low=0, below=1)
     weight_decay: float = key(low=0, high=1000)
+    clip_grad: float = key(default=0.0, low=0, high=1e30)
     density: float = key(low=LEAST_DENSITY, high=1)
     density_warmup: list[float] = key(low=LEAST_DENSITY, high=1)
 
@@ -185,6 +203,12 @@ class Config(Checked):
         if not self.algo.sparse:
             object.__setattr__(self, "density", 1.0)
             object.__setattr__(self, "density_warmup", [])
+        if self.model.reads != self.data.kind:
+            other = {"text": "type data=text or data=ptb", "images": "type data=cifar10, or model=lstm for text"}
+            raise ConfigError(
+                f"model={self.model.name} reads {self.model.reads}, and data={self.data.name} has {self.data.kind}; "
+                f"{other[self.model.reads]}."
+            )
         if self.node is not None and self.cluster.name != "lab":
             raise ConfigError(f"node={self.node}: only the lab measures with stated compute; type cluster=lab too.")
         if self.node == "stated" and self.compute_s is None:

@@ -45,7 +45,8 @@ class Checked:
         hints = get_type_hints(type(self))
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value = convert(self.at + f.name, getattr(self, f.name), hints[f.name])
-            check_range(self.at + f.name, value, f.metadata, vars(self))
+            if value != f.default:  # 0 may stand for nothing where the least is 1
+                check_range(self.at + f.name, value, f.metadata, vars(self))
             object.__setattr__(self, f.name, value)  # frozen; 1 given for a float becomes 1.0
 
 

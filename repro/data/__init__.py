@@ -2,9 +2,9 @@
 
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
-    training_images(data) -> int                             how many there are, once it is there
+    training_images(data) -> int                             how many samples there are, once it is there
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
-                                                             also kind, classes, images and fingerprint
+                                                             also kind, classes, images (or words) and fingerprint
     content(root) -> Content | None                          which images are there; None = none yet, or generated
     prepare(source, root) -> Path                            makes it ready, whole or not at all
     labels(data, trained_on: Content) -> list | None         where classes have names: those of a network's outputs;
@@ -32,35 +32,36 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Images(Protocol):
-    """Describes labelled images that can be read in any order."""
+class Samples(Protocol):
+    """Describes labelled images, or sequences of words, that can be read in any order."""
 
     def __len__(self) -> int: ...
 
     def read(self, batches: Iterable[Any], seed: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields for each array of sample numbers: float32 images [B, 3, H, W], normalised, channels_last; labels [B].
 
+        Of text: words int64 [B, T], and as labels the word that follows each, [B * T].
         `seed` chooses how each sample is augmented, whatever batch it is in; None = not at all.
         """
 
 
 @dataclass(frozen=True)
 class Content:
-    """Says which images a data set is made of: a description for results, and a fingerprint of what is in them.
+    """Says which images or text a data set is made of: a description for results, and a fingerprint of what is in it.
 
-    The fingerprint is the same on every machine, wherever the images are. "" = not known, as of old runs.
+    The fingerprint is the same on every machine, wherever the data are. "" = not known, as of old runs.
     """
 
     description: str
     fingerprint: str
 
     def may_be(self, other: Content) -> bool:
-        """Returns whether these may be the same images, as far as is known."""
+        """Returns whether these may be the same data, as far as is known."""
         known = self.fingerprint and other.fingerprint
         return self.fingerprint == other.fingerprint if known else self.description == other.description
 
     def is_at(self, found: Content | None) -> bool:
-        """Returns whether `found`, what is in some place now, is surely these images."""
+        """Returns whether `found`, what is in some place now, is surely this."""
         return found is not None and bool(self.fingerprint) and self.fingerprint == found.fingerprint
 
     def __str__(self) -> str:
@@ -75,10 +76,10 @@ class Dataset:
     description: str  # what the images really are, for results: "cifar10 (JPEG folder)"
     fingerprint: str  # of the images, see Content; "" = they are generated
     classes: int
-    image_size: int
+    image_size: int  # 0 = it is text
     seed: int
-    train: Images
-    test: Images
+    train: Samples
+    test: Samples
 
     @property
     def train_size(self) -> int:
@@ -99,6 +100,10 @@ class Dataset:
         mine = _shards.train_batches(self.train_size, self.seed, epoch, rank, nodes, batch, start_batch)
         return self.train.read(mine, derive(self.seed, "augment", epoch))
 
+    def test_steps(self, nodes: int, batch: int) -> int:
+        """Returns how many batches rank 0 evaluates."""
+        return sum(1 for _ in _shards.test_batches(self.test_size, 0, nodes, batch))
+
     def test_batches(self, rank: int, nodes: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields this rank's part of the test set; over all ranks every image once."""
         return self.test.read(_shards.test_batches(self.test_size, rank, nodes, batch), None)
@@ -112,12 +117,12 @@ def fetch(data: Data) -> None:
 
 
 def check_batches(data: Data, nodes: int, batch: int) -> None:
-    """Raises ConfigError where the images are too few for one step of all nodes; does not import torch."""
+    """Raises ConfigError where the samples are too few for one step of all nodes; does not import torch."""
     _shards.steps_per_epoch(training_images(data), nodes, batch)
 
 
 def training_images(data: Data) -> int:
-    """Returns how many images there are to train with, once they are there; does not import torch."""
+    """Returns how many samples there are to train with, once they are there; does not import torch."""
     return int(_module(data.name).training_images(data))
 
 

@@ -1,7 +1,8 @@
 """Chooses the samples a rank reads, by pure functions of (seed, epoch, rank, nodes): a position suffices to resume.
 
 Rank r of P takes every P-th sample of the epoch's order, from r on. Batch i of all ranks together is the
-same set of samples for every P that divides the same global batch.
+same set of samples for every P that divides the same global batch. A text is not shuffled: it is cut into as many rows
+as all ranks read side by side, each rank has some that follow each other, and each row is read from its beginning.
 """
 
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import numpy as np
 
 from repro.config.schema import ConfigError
 from repro.rng import derive
+
+TEST_ROWS = 20  # authors' code: rows of a text that are evaluated side by side, by all ranks together
 
 
 def order(samples: int, seed: int, epoch: int) -> np.ndarray:
@@ -27,7 +30,7 @@ def steps_per_epoch(samples: int, nodes: int, batch: int) -> int:
     steps = samples // nodes // batch
     if steps == 0:
         raise ConfigError(
-            f"{nodes} nodes with batch_per_node={batch} need {nodes * batch} training images for one step, "
+            f"{nodes} nodes with batch_per_node={batch} need {nodes * batch} training samples for one step, "
             f"there are {samples}. Lower nodes or batch_per_node."
         )
     return steps
@@ -47,3 +50,25 @@ def test_batches(samples: int, rank: int, nodes: int, batch: int) -> Iterator[np
     mine = np.arange(rank, samples, nodes)
     for start in range(0, len(mine), batch):
         yield mine[start : start + batch]
+
+
+def train_rows(samples: int, rank: int, nodes: int, batch: int, start_batch: int) -> Iterator[np.ndarray]:
+    """Yields batches [batch] of a text from `start_batch` on: sample i of a row follows sample i of the batch before.
+
+    The few samples at the end of the text that do not fill a batch of all ranks are left out.
+    """
+    steps = steps_per_epoch(samples, nodes, batch)
+    first = (rank * batch + np.arange(batch)) * steps
+    for i in range(start_batch, steps):
+        yield first + i
+
+
+def test_rows(samples: int, rank: int, nodes: int) -> Iterator[np.ndarray]:
+    """Yields this rank's rows of a text, as `train_rows` does; over all ranks they are the same for any number of them.
+
+    At most TEST_ROWS - 1 samples at the end of the text are left out.
+    """
+    rows = min(TEST_ROWS, samples)
+    first = np.arange(rank, rows, nodes) * (samples // rows)
+    for i in range(samples // rows if len(first) else 0):
+        yield first + i

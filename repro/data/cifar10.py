@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from repro.config.schema import ConfigError, Data
-from repro.data import Content, Dataset
-from repro.data._images import class_folders, pack
+from repro.data import Content, Dataset, _pack
+from repro.data._images import class_folders
 from repro.data._images.download import download, md5_of
 
 # the archive that torchvision takes, and its checksum
@@ -40,13 +40,13 @@ def fetch(data: Data) -> None:
 
 
 def training_images(data: Data) -> int:
-    return len(pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
+    return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
 
 
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     fetch(data)
     path = _path(Path(data.root))
-    return _dataset(pack.read(path, ARRAYS, AGAIN), pack.fingerprint(path, ARRAYS[:-1]), seed, data.options)
+    return _dataset(_pack.read(path, ARRAYS, AGAIN), _pack.fingerprint(path, ARRAYS[:-1]), seed, data.options)
 
 
 def status(root: Path) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def status(root: Path) -> dict[str, Any]:
     try:
         if (has := content(root)) is None:
             return {"state": "damaged" if size else "missing", **told}
-        held = pack.read(path, ["train_labels", "test_labels"], AGAIN)
+        held = _pack.read(path, ["train_labels", "test_labels"], AGAIN)
     except ConfigError:
         return {"state": "damaged", **told}
     images = (len(held["train_labels"]), len(held["test_labels"]))
@@ -68,10 +68,10 @@ def status(root: Path) -> dict[str, Any]:
 def content(root: Path) -> Content | None:
     """Reads the fingerprint from the checksums in the packed file, without reading any image."""
     path = _path(root)
-    if not (path.exists() and pack.is_whole(path)):
+    if not (path.exists() and _pack.is_whole(path)):
         return None
-    source = str(pack.read(path, ["source"], AGAIN)["source"])
-    return Content(_description(source), pack.fingerprint(path, ARRAYS[:-1]))
+    source = str(_pack.read(path, ["source"], AGAIN)["source"])
+    return Content(_description(source), _pack.fingerprint(path, ARRAYS[:-1]))
 
 
 def labels(data: Data, trained_on: Content) -> list[str] | None:
@@ -81,7 +81,7 @@ def labels(data: Data, trained_on: Content) -> list[str] | None:
     root = Path(data.root)
     if not trained_on.is_at(content(root)):
         return None
-    return [str(name) for name in pack.read(_path(root), ["classes"], AGAIN)["classes"]]
+    return [str(name) for name in _pack.read(_path(root), ["classes"], AGAIN)["classes"]]
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
@@ -93,7 +93,7 @@ def prepare(source: str | Path | None, root: Path) -> Path:
             download(address, archive, MD5, _by_hand(root))
         source = archive
     arrays = _read(Path(address) if source is None else Path(source))
-    pack.write(_path(root), arrays)
+    _pack.write(_path(root), arrays)
     return _path(root)
 
 

@@ -47,6 +47,7 @@ STORY = (
     "density_sensitivity",
     "batch_sensitivity",
     "gap_over_moves",
+    "language",
     "point_to_point",
     "allreduce_time",
     "throughput",

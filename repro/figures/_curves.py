@@ -1,4 +1,4 @@
-"""Turns training curves into rows, and draws panels of loss, accuracy and accuracy against time."""
+"""Turns training curves into rows, and draws panels of loss, accuracy or perplexity, and these against time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from repro import metric
 from repro.figures import _draw, _legend
+from repro.metric import Metric
 from repro.report import reference_curves
 from repro.report.summaries import Group, Results
 from repro.tables import Row
@@ -44,8 +46,8 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     return [group for group in as_it_is if group in longest.values()]
 
 
-def rows(results: Results, experiment: str) -> list[Row]:
-    return [row for group in of_one_schedule(results.groups(experiment)) for row in of_group(group)]
+def rows(results: Results, experiment: str, measure: Metric | None = None) -> list[Row]:
+    return [row for group in of_one_schedule(results.groups(experiment, measure)) for row in of_group(group)]
 
 
 def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
@@ -104,16 +106,22 @@ def _drops(group: Group) -> list[float]:
 
 
 def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> _draw.Drawing:
-    """Draws a column per model; its rows are training loss and accuracy by epoch, and accuracy by published time."""
+    """Draws a column per model; its rows: training loss and the test data's measure by epoch, this by published time.
+
+    The measure is accuracy, or of text perplexity.
+    """
     models = _draw.models_of(rows)
-    views = [("epoch", "train_loss", 1.0), ("epoch", "test_accuracy", 100.0)]
+    views = [("epoch", "loss"), ("epoch", "test")]
     if against_time and any(row.get("published_s") is not None for row in rows):
-        views.append(("published_s", "test_accuracy", 100.0))
+        views.append(("published_s", "test"))
     figure, panels = _draw.blocks(len(views), len(models), 1.55)
-    for place, (x, y, unit) in enumerate(views):
+    for place, (x, what) in enumerate(views):
         for column, model in enumerate(models):
             panel = panels[place][column]
-            of_model = _in_units([row for row in rows if row["model"] == model], x, y, unit)
+            of_model = [row for row in rows if row["model"] == model]
+            measure = metric.of_line(of_model[0])
+            y, label, unit = _axis(what, measure)
+            of_model = _in_units(of_model, x, y, unit)
             ours = [row for row in of_model if row["source"] != "reference"]
             references(panel, [row for row in of_model if row["source"] == "reference"], x, y)
             for algo in algos or _draw.algos_of(ours):
@@ -122,18 +130,27 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 drops(panel, ours)
             ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
             panel.xaxis.set_major_locator(ticks)
-            ends = [row["test_accuracy"] for row in of_model if row["whole"]] if y == "test_accuracy" else []
+            ends = [row[y] for row in of_model if row["whole"]] if y == metric.ACCURACY.key else []
             if ends:
                 panel.set_ylim(bottom=max(ends) - END_POINTS)
             narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
             panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
-            if _draw.at(panel).is_first_col() or len(models) == 1:
-                panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
+            if _draw.at(panel).is_first_col() or len(models) == 1 or measure.falls:
+                panel.set_ylabel(label)
+            if y == metric.PERPLEXITY.key:
+                _draw.plain_log(panel)
             if place == 0 or (len(models) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
                 panel.set_title(_draw.model_name(model) + (", compressed schedule" if compressed else ""))
     _legend.of_panels(figure, figure.axes)
     return figure
+
+
+def _axis(what: str, measure: Metric) -> tuple[str, str, float]:
+    """Returns the column of a view, the label of its axis, and the unit by which the column is multiplied."""
+    return (
+        ("train_loss", "training loss", 1.0) if what == "loss" else (measure.key, f"test {measure.label}", measure.unit)
+    )
 
 
 def line(panel: Axes, rows: list[Row], x: str, y: str, algo: str, **changes: Any) -> None:

@@ -42,7 +42,8 @@ LOOKS = {
     "gtopk_from_topk": Look("#E69F00", "v", (0, (3, 1, 1, 1, 1, 1))),
 }
 OTHERS = ("#56B4E9", "#000000", "#B8A200")  # for algorithms that are added later
-PAPER = ("resnet20", "vgg16", "alexnet", "resnet50")  # its models that can be trained here, in its order
+IMAGES = ("resnet20", "vgg16", "alexnet", "resnet50")  # the paper's networks for images, in its order
+PAPER = (*IMAGES, "lstm")
 
 
 def look(algo: str) -> Look:

@@ -2,7 +2,7 @@
 
 from repro.figures import _draw
 from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Group, Results, timed_batch
 from repro.tables import Row
 
 NODES = (4, 8, 16, 32)
@@ -23,7 +23,7 @@ def simulated(results: Results) -> list[Row]:
             row["nodes"],
             "simulated",
             summary["network"]["name"],
-            results.paper["breakdown_gtopk_32_nodes"][row["model"]]["batch_per_node"],
+            timed_batch(results.paper, row["model"]),
             IterationTime.of(row),
         )
         for row in summary.get("rows", [])

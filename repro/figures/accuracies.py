@@ -1,13 +1,15 @@
-"""Lists the final loss and accuracy of every convergence run, with what its steps cost."""
+"""Lists the final loss and accuracy, or perplexity, of every convergence run, with what its steps cost."""
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
+from repro import metric
 from repro.config.differences import differing, flat
 from repro.config.schema import Config
 from repro.figures import _draw, _sent
+from repro.metric import Metric
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
@@ -38,14 +40,23 @@ def table(results: Results) -> list[Row]:
                 **{name: _cell(flat(group.settings).get(name)) for name in differ},
                 "n": group.n,
                 "train loss": last["train_loss"],
-                "test accuracy (%)": 100 * last["test_accuracy"],
-                "± (%)": None if last["test_accuracy_std"] is None else 100 * last["test_accuracy_std"],
+                **_measured(last, {group.metric for group in groups}),
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
             }
         )
     return _sent.known(rows)
+
+
+def _measured(last: Row, present: Container[Metric]) -> Row:
+    """Returns the columns of each measure that any of the groups has, for a group's last evaluation."""
+    cells: Row = {}
+    for measure in (one for one in metric.ALL if one in present):
+        value, apart = last.get(measure.key), last.get(f"{measure.key}_std")
+        spread = "± (%)" if measure is metric.ACCURACY else "± (perplexity)"
+        cells |= {f"test {measure.label}": measure.cell(value), spread: measure.cell(apart)}
+    return cells
 
 
 def _schedule(group: Group) -> tuple[bool, int]:

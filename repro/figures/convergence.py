@@ -31,6 +31,6 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _curves.reference_note(rows),
         time if any(row["published_s"] is not None for row in rows) else "",
-        _curves.missing(rows, _draw.models(), COMMAND),
+        _curves.missing(rows, _draw.IMAGES, COMMAND),
     )
     return figure

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from repro.figures import _curves, _draw, _legend
+from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -21,7 +22,7 @@ MARKERS = "^v<>dphX"
 
 
 def table(results: Results) -> list[Row]:
-    return _curves.rows(results, "density_sensitivity")
+    return _curves.rows(results, "density_sensitivity", ACCURACY)
 
 
 def draw(rows: list[Row]) -> Figure:

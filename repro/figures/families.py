@@ -8,6 +8,7 @@ from matplotlib.ticker import LogLocator
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.iteration_time import IterationTime
+from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -30,7 +31,7 @@ UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 def table(results: Results) -> list[Row]:
     """Returns one row for each algorithm, the most accurate first. Compute is the median of all runs."""
-    families = [group for group in results.groups("families") if group.curve]
+    families = [group for group in results.groups("families", ACCURACY) if group.curve]
     rows = []
     for group in families:
         last = _curves.of_group(group)[-1]

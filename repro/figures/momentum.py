@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend
+from repro.metric import ACCURACY
 from repro.report import momentum
 from repro.report.momentum import RULES
 from repro.report.summaries import Group, Results
@@ -41,7 +42,7 @@ def table(results: Results) -> list[Row]:
 
 def _runs(results: Results) -> Iterator[Row]:
     """Yields a row for each run of the experiment, and for whole runs of the same kind at the same epoch."""
-    mine = [group for group in results.groups("momentum") if group.curve]
+    mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     for kind in sorted({_kind(group) for group in mine}, key=str):
         alike = [group for group in mine if _kind(group) == kind]
         whole = [group for group in results.groups("convergence") if _kind(group) == kind]

@@ -3,6 +3,7 @@
 from repro.config import groups
 from repro.figures import _sent
 from repro.iteration_time import PARTS
+from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -12,7 +13,7 @@ COMMAND = "repro run experiment=quickstart"
 
 def table(results: Results) -> list[Row]:
     rows = []
-    for group in results.groups("quickstart"):
+    for group in results.groups("quickstart", ACCURACY):
         parts = group.time.parts() if group.time else dict.fromkeys(PARTS)
         rows.append(
             {

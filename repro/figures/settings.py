@@ -24,8 +24,11 @@ def table(results: Results) -> list[Row]:
         drops = paper["training"]["lr_drops"].get(cells["dataset"], [])
         alike = {name: cells[name] for name in ALIKE} | {"schedule": f"{cells['epochs']} epochs"}
         batch, parameters = cells["batch_per_node"], cells["parameters"]
-        name = cells.get("title", _draw.model_name(model))  # of one that is not in conf/
-        rows.append(_row(name, "published", _draw.data_name(cells["dataset"]), parameters, batch, drops, alike))
+        rows.append(
+            _row(
+                _draw.model_name(model), "published", _draw.data_name(cells["dataset"]), parameters, batch, drops, alike
+            )
+        )
     groups = _curves.of_one_schedule(results.groups("convergence"))
     for group in {group.model: group for group in groups}.values():
         ours = group.settings

@@ -12,6 +12,7 @@ from repro.comm.cost_formulas import FORMS, closed_form
 from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _draw, _legend
+from repro.metric import ACCURACY
 from repro.report import momentum, time_to_target
 from repro.report.summaries import Group, Results
 from repro.report.time_to_target import Reach
@@ -30,7 +31,11 @@ def table(results: Results) -> list[Row]:
     The target is the highest multiple of 5 % that two algorithms reach on one schedule. An algorithm that does not
     reach it has one row for each P, without minutes.
     """
-    trained = [group for group in time_to_target.trained(results) if _form(group) and _own_momentum(group)]
+    trained = [
+        group
+        for group in time_to_target.trained(results)
+        if group.metric == ACCURACY and _form(group) and _own_momentum(group)
+    ]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]

@@ -5,7 +5,8 @@
     blocks(model) -> list[nn.Module]      where it can be split into stages
 
 The module maps images [batch, 3, image_size, image_size] to logits [batch, classes]; so do its blocks, one after the
-other, which have all its parameters in their order, and none of which changes its input in place.
+other, which have all its parameters in their order, and none of which changes its input in place. One whose YAML says
+`reads: text` maps words [batch, sequence] to logits [batch * sequence, classes], and `image_size` is 0.
 
 Weights come from PyTorch's
 process-wide generator, which `load` seeds and restores. The forward pass draws from `generator` alone, the rank's own:
@@ -23,7 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from repro.config.schema import ConfigError
 from repro.models import _dropout
@@ -82,9 +83,9 @@ def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> Non
     """
     with torch.device("meta"):
         model = _build(name, classes, image_size, torch.Generator(), json.loads(options))
-        images = torch.empty(2, 3, image_size, image_size)
+        inputs, _ = made_up_batch(2, classes, image_size)
     try:
-        drawn = _dropout.process_wide_draws(model, images)
+        drawn = _dropout.process_wide_draws(model, inputs)
     except (NotImplementedError, RuntimeError):
         return
     if drawn:
@@ -93,6 +94,13 @@ def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> Non
             "F.dropout and stochastic depth do; its ranks would not repeat their bits. Use nn.Dropout, which is "
             "made the rank's own, or draw from the generator that build() is given."
         )
+
+
+def made_up_batch(rows: int, classes: int, image_size: int, sequence: int = 2) -> tuple[Tensor, Tensor]:
+    """Returns random inputs and labels: `rows` images, or where `image_size` is 0 so many rows of `sequence` words."""
+    if image_size:
+        return torch.randn(rows, 3, image_size, image_size), torch.randint(classes, (rows,))
+    return torch.randint(classes, (rows, sequence)), torch.randint(classes, (rows * sequence,))
 
 
 def require_size(name: str, image_size: int, smallest: int) -> None:

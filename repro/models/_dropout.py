@@ -36,10 +36,10 @@ def replace(model: nn.Module, generator: torch.Generator) -> None:
                 setattr(module, name, Dropout(child.p, generator))
 
 
-def process_wide_draws(model: nn.Module, images: Tensor) -> list[str]:
-    """Returns the operators that draw from PyTorch's one generator while `model` computes logits of `images`."""
+def process_wide_draws(model: nn.Module, inputs: Tensor) -> list[str]:
+    """Returns the operators that draw from PyTorch's one generator while `model` computes logits of `inputs`."""
     with torch.no_grad(), _Draws() as draws:
-        model(images)
+        model(inputs)
     return sorted(draws.names)
 
 

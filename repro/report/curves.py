@@ -1,32 +1,46 @@
-"""Combines the evaluations of runs that differ only in their seed, epoch by epoch."""
+"""Combines runs that differ only in their seed: their evaluations, epoch by epoch, and their iteration times."""
 
 import statistics
 from collections.abc import Iterable
 from typing import Any
 
+from repro.iteration_time import IterationTime
+from repro.metric import ACCURACY, Metric
 from repro.tables import Row
 
-CURVE = ("train_loss", "test_loss", "test_accuracy")
+LOSSES = ("train_loss", "test_loss")
 Evaluations = list[dict[str, Any]]  # the "eval" lines of one run's metrics.jsonl
 
 
-def curve(evaluations: list[Evaluations]) -> list[Row]:
+def curve(evaluations: list[Evaluations], measure: Metric = ACCURACY) -> list[Row]:
     """Returns mean and sample standard deviation over the seeds, at the epochs that every seed has evaluated."""
     by_epoch, common = _by_epoch(evaluations)
     rows = []
     for epoch in common:
         row: Row = {"epoch": epoch, "step": by_epoch[0][epoch]["step"]}
-        for name in CURVE:
+        for name in (*LOSSES, measure.key):
             mean, std = mean_std(lines[epoch].get(name) for lines in by_epoch)
             row |= {name: mean, f"{name}_std": std}
         rows.append(row)
     return rows
 
 
-def seed_accuracies(evaluations: list[Evaluations]) -> list[list[float]]:
-    """Returns test accuracies of each seed at the epochs of `curve`; [] for one seed, as the curve has them."""
+def seed_accuracies(evaluations: list[Evaluations], measure: Metric = ACCURACY) -> list[list[float]]:
+    """Returns each seed's accuracies, or perplexities, by row of `curve`; [] for one seed, whose curve has them."""
     by_epoch, common = _by_epoch(evaluations)
-    return [[lines[epoch]["test_accuracy"] for epoch in common] for lines in by_epoch] if len(by_epoch) > 1 else []
+    return [[lines[epoch][measure.key] for epoch in common] for lines in by_epoch] if len(by_epoch) > 1 else []
+
+
+def middle(reported: list[list[dict[str, Any]]]) -> list[Row]:
+    """Returns each iteration time that all runs report, as the middle run has it; of an even number, the faster."""
+    everyones = [{(line["source"], line["network"]): line for line in lines} for lines in reported]
+    rows = []
+    for place in everyones[0]:
+        same = [lines[place] for lines in everyones if place in lines]
+        if len(same) == len(everyones):
+            chosen = sorted(same, key=lambda line: IterationTime.of(line).total)[(len(same) - 1) // 2]
+            rows.append({k: v for k, v in chosen.items() if k != "kind"})
+    return rows
 
 
 def _by_epoch(evaluations: list[Evaluations]) -> tuple[list[dict[float, dict[str, Any]]], list[float]]:

@@ -34,7 +34,7 @@ LINES: dict[str, Fields] = {  # by kind
         "period?": (WHOLE,),
     },
     "eval": {
-        "step": (WHOLE,), "epoch": (NUMBER,), "test_accuracy": (NUMBER,), "train_loss?": COUNTED, "test_loss?": COUNTED,
+        "step": (WHOLE,), "epoch": (NUMBER,), "train_loss?": COUNTED, "test_loss?": COUNTED,
     },
     "iteration_time": {
         "source": (TEXT,), "network": (TEXT,), "nodes": (WHOLE,), "hidden_s?": COUNTED,
@@ -77,7 +77,7 @@ def read_run(place: Path) -> Run:
         raise Damaged(status["state"] if status["state"] in STATES else f"status.json: no state is {status['state']!r}")
     _check(status, STATUS, "status.json")
     config = _config(place)
-    lines = _metrics(place, status, trains=config.node is None)
+    lines = _metrics(place, status, config)
     recorded = _recorded(place / "recorded.json") if os.path.lexists(place / "recorded.json") else []
     return Run(config, _provenance(place / "provenance.json"), lines, recorded)
 
@@ -103,7 +103,9 @@ def _provenance(file: Path) -> dict[str, Any]:
     return said
 
 
-def _metrics(place: Path, status: dict[str, Any], trains: bool) -> list[dict[str, Any]]:
+def _metrics(place: Path, status: dict[str, Any], config: Config) -> list[dict[str, Any]]:
+    measure = config.data.metric
+    judged: Fields = {measure.key: COUNTED if measure.falls else (NUMBER,)}  # exp of a large loss is infinite: null
     text = _text(place / metrics.NAME)
     reached = metrics.from_json(status.get("metrics"))
     if reached is not None and metrics.changed(place, reached):
@@ -113,10 +115,10 @@ def _metrics(place: Path, status: dict[str, Any], trains: bool) -> list[dict[str
         read = _json(line, f"{metrics.NAME}, line {number}")
         at = f"{metrics.NAME}, line {number}"
         _check(read, {"kind": (TEXT,)}, at)
-        _check(read, LINES.get(read["kind"], {}), at)
+        _check(read, LINES.get(read["kind"], {}) | (judged if read["kind"] == "eval" else {}), at)
         lines.append(read)
     steps = [line["step"] for line in lines if line["kind"] == "step"]
-    if not trains and not steps:  # its compute is stated
+    if config.node is not None and not steps:  # its compute is stated
         if not any(line["kind"] == "iteration_time" for line in lines):
             raise Damaged(f"{metrics.NAME} has no iteration_time")
     elif steps != list(range(1, status["step"] + 1)) or not steps:

@@ -11,6 +11,7 @@ from repro import figures, tables
 from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times
 from repro.figures.algorithms import formula
+from repro.metric import ACCURACY
 from repro.report import reference, summaries
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -26,7 +27,7 @@ def status(data: Results, _: str) -> str:
     verdicts = Counter(row["verdict"] for row in _rows(data, "claims"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     lines = [f"**Claims.** Of {verdicts.total()} claims of the paper that are checked here: {counts}."]
-    trained = [group for group in data.groups("convergence") if group.curve]
+    trained = [group for group in data.groups("convergence", ACCURACY) if group.curve]
     if trained:
         longest = max(trained, key=lambda group: group.epochs)
         alike = [group for group in trained if (group.model, group.schedule) == (longest.model, longest.schedule)]

@@ -11,18 +11,19 @@ from collections.abc import Container
 from itertools import compress
 from typing import Any
 
+from repro import metric
 from repro.config.schema import ConfigError
 from repro.report import same_machine
-from repro.report.curves import CURVE
+from repro.report.curves import middle
 from repro.report.same_settings import Group, identity, same_data
-from repro.report.summaries import middle, rounded
+from repro.report.summaries import rounded
 from repro.tables import Row
 
 
 def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
-    Seeds of other images make a group of their own.
+    Seeds of other data make a group of their own.
 
     New runs that the old group already holds change nothing. Raises ConfigError where only some of the seeds ran again,
     because a mean cannot be taken apart.
@@ -68,10 +69,11 @@ def _pooled(there: Group, new: Group) -> Group:
 
 
 def _each_seed(group: Group, epochs: Container[float]) -> dict[int, list[float]]:
-    """Returns test accuracies by seed, at the epochs in `epochs`; {} where the summary has only their mean."""
+    """Returns test accuracies, or perplexities, by seed, at `epochs`; {} where the summary has only their mean."""
     each = group.get("seed_accuracies") or []
     if len(group["seeds"]) == 1:
-        each = [[row["test_accuracy"] for row in group["curve"]]]
+        key = metric.of(group["settings"]["data"]).key
+        each = [[row[key] for row in group["curve"]]]
     common = [row["epoch"] in epochs for row in group["curve"]]
     return {seed: list(compress(values, common)) for seed, values in zip(group["seeds"], each, strict=False)}
 
@@ -80,7 +82,7 @@ def _row(a: Row, b: Row, n_a: int, n_b: int) -> Row:
     """Returns the mean and sample deviation of both, computed from those of each."""
     row = dict(a)
     n = n_a + n_b
-    for name in CURVE:
+    for name in (field.removesuffix("_std") for field in a if field.endswith("_std")):
         if a[name] is None or b[name] is None:
             row |= {name: None, f"{name}_std": None}
             continue

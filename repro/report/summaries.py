@@ -14,12 +14,14 @@ from typing import Any
 
 import yaml
 
+from repro import metric
 from repro.comm.traffic import HEADERS_BYTES
 from repro.config.schema import ConfigError
 from repro.iteration_time import IterationTime, is_measured
 from repro.json_text import json_text
+from repro.metric import Metric
 from repro.report import same_machine
-from repro.report.curves import curve, seed_accuracies
+from repro.report.curves import curve, middle, seed_accuracies
 from repro.report.finished_run import Damaged, Run, read_run
 from repro.report.same_settings import put_over
 from repro.runs import per_step
@@ -44,8 +46,8 @@ class Group:
     per_step: Row  # the usual step's counted traffic of rank 0, its range, and the busiest rank's: `per_step.counted`
     iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s, hidden_s
     recorded: list[dict[str, Any]] = field(default_factory=list)  # what `probe_steps` recorded, of the first seed
-    fingerprint: str = ""  # of the images, see data.Content; "" = generated, or an old run
-    seed_accuracies: list[list[float]] = field(default_factory=list)  # of several seeds: each one's, by row of curve
+    fingerprint: str = ""  # of the data, see data.Content; "" = generated, or an old run
+    seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
 
     @property
     def model(self) -> str:
@@ -58,6 +60,10 @@ class Group:
     @property
     def nodes(self) -> int:
         return self.settings["nodes"]
+
+    @property
+    def metric(self) -> Metric:
+        return metric.of(self.settings["data"])
 
     @property
     def n(self) -> int:
@@ -113,8 +119,10 @@ class Results:
     reference: list[dict[str, Any]] = field(default_factory=list)  # a third party's runs, percent by epoch
     left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
 
-    def groups(self, experiment: str) -> list[Group]:
-        return alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
+    def groups(self, experiment: str, measure: Metric | None = None) -> list[Group]:
+        """Returns the runs of an experiment; with `measure`, those that have it on their test data."""
+        found = alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
+        return [group for group in found if measure in (None, group.metric)]
 
     def all_groups(self) -> Iterator[tuple[str, Group]]:
         for experiment in sorted(self.summaries):
@@ -141,6 +149,7 @@ def _compute(group: Group) -> str:
     batch = settings["batch_per_node"] * settings["accumulate"]
     threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
+    size = size or (settings["data"]["sequence"], settings["data"]["classes"])
     return str((settings["model"], batch, size, settings["precision"], threads, stated, same_machine.kind(machine)))
 
 
@@ -151,6 +160,12 @@ def folder() -> Path:
         if (place / "paper.yaml").is_file():
             return place
     raise ConfigError("results/paper.yaml is missing: run from the root of a checkout of the suite.")
+
+
+def timed_batch(paper: dict[str, Any], model: str) -> int:
+    """Returns the samples of an iteration that was timed for the paper; of the LSTM those of the authors' settings."""
+    parts = paper["breakdown_gtopk_32_nodes"]
+    return int(parts[model]["batch_per_node"] if model in parts else paper["models"][model]["batch_per_node"])
 
 
 def load(place: Path | None = None, runs: Path | None = None) -> Results:
@@ -240,13 +255,13 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         seeds=[run.config.seed for run in runs],
         runs=[place.name for place, _ in members],
         machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
-        curve=curve(evaluations),
+        curve=curve(evaluations, first.config.data.metric),
         per_step=per_step.counted(first.metrics),
         iteration_time=middle(
             [run.of("iteration_time") for run in runs if same_machine.alike(run.provenance, first.provenance)]
         ),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
-        seed_accuracies=seed_accuracies(evaluations),
+        seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),
     )
     return rounded(dataclasses.asdict(group))
 
@@ -260,18 +275,6 @@ MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "p
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name not in SINGLE}
-
-
-def middle(reported: list[list[dict[str, Any]]]) -> list[Row]:
-    """Returns each iteration time that all runs report, as the middle run has it; of an even number, the faster."""
-    everyones = [{(line["source"], line["network"]): line for line in lines} for lines in reported]
-    rows = []
-    for place in everyones[0]:
-        same = [lines[place] for lines in everyones if place in lines]
-        if len(same) == len(everyones):
-            chosen = sorted(same, key=lambda line: IterationTime.of(line).total)[(len(same) - 1) // 2]
-            rows.append({k: v for k, v in chosen.items() if k != "kind"})
-    return rows
 
 
 def rounded(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reads from committed training curves when a test accuracy was first reached. Needs no torch."""
+"""Reads from committed training curves when a test accuracy, or perplexity, was first reached. Needs no torch."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from repro.report.summaries import Group, Results
 
-EXPERIMENTS = ("convergence", "families")  # whose curves are read; a name may go on after these
+EXPERIMENTS = ("convergence", "families", "language")  # whose curves are read; a name may go on after these
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Says when the runs of `group` first had a test accuracy of `target` at the end of an epoch, if all of them did.
+    """Says when the runs of `group` first were as good as `target` at the end of an epoch, if all of them were.
 
     `epochs` and `samples` have one number for each seed; where a summary has only mean and deviation over seeds, one
     for the mean plus the deviation and one for the mean less it. They are empty if not all of these got there.
@@ -27,7 +27,7 @@ class Reach:
 
     @property
     def best(self) -> float:
-        """Returns the highest accuracy, the mean over the seeds at one epoch."""
+        """Returns the best accuracy, or perplexity, the mean over the seeds at one epoch."""
         return best(self.group)
 
     @property
@@ -37,20 +37,21 @@ class Reach:
     def said(self) -> str:
         """Says how sure this is: the number of seeds, and their range in epochs."""
         if not self.epochs:
-            return f"not in {self.group.epochs:g} epochs, best {100 * self.best:.1f} %"
+            return f"not in {self.group.epochs:g} epochs, best {self.group.metric.short(self.best)}"
         low, high = min(self.epochs), max(self.epochs)
         return f"{f'epoch {low:g}' if low == high else f'epochs {low:g} to {high:g}'}, n = {self.group.n}"
 
 
 def best(group: Group) -> float:
-    return max(row["test_accuracy"] or 0.0 for row in group.curve)
+    found = group.metric.best(row[group.metric.key] for row in group.curve)
+    return group.metric.worst if found is None else found
 
 
 def reach(group: Group, target: float) -> Reach:
     settings = group.settings
     batch = group.nodes * settings["batch_per_node"] * settings["accumulate"]
     firsts = [
-        next((row for row, accuracy in zip(group.curve, curve, strict=True) if accuracy >= target), None)
+        next((row for row, value in zip(group.curve, curve, strict=True) if group.metric.reached(value, target)), None)
         for curve in _curves(group)
     ]
     got = [row for row in firsts if row is not None]
@@ -60,13 +61,14 @@ def reach(group: Group, target: float) -> Reach:
 
 
 def _curves(group: Group) -> list[list[float]]:
-    """Returns the accuracies of each seed by row of the curve, or those one deviation above and below the mean."""
+    """Returns the values of each seed by row of the curve, or those one deviation above and below the mean."""
     if group.seed_accuracies:
         return group.seed_accuracies
-    mean = [row["test_accuracy"] or 0.0 for row in group.curve]
+    key, worst = group.metric.key, group.metric.worst
+    mean = [worst if row[key] is None else row[key] for row in group.curve]
     if group.n == 1:
         return [mean]
-    apart = [row.get("test_accuracy_std") or 0.0 for row in group.curve]
+    apart = [row.get(f"{key}_std") or 0.0 for row in group.curve]
     return [[a + side * b for a, b in zip(mean, apart, strict=True)] for side in (1, -1)]
 
 
@@ -100,4 +102,9 @@ def soonest(groups: Iterable[Group], target: float) -> Reach | None:
     got = [one for one in reaches if one.samples]
     if got:
         return min(got, key=lambda one: one.mean_samples)
-    return max(reaches, key=lambda one: one.best, default=None)
+    return max(reaches, key=goodness, default=None)
+
+
+def goodness(found: Reach) -> float:
+    """Returns a number that is larger for a better network."""
+    return -found.best if found.group.metric.falls else found.best

@@ -24,10 +24,11 @@ class Lines:
 
     def log(self, line: dict[str, Any]) -> None:
         if line["kind"] == "eval":
-            rate = "" if line["samples_per_s"] is None else f"{three(line['samples_per_s'])} images/s  "
+            measure, pace = self.config.data.metric, line["samples_per_s"]
+            rate = "" if pace is None else f"{three(pace)} {measure.samples}/s  "
             self.say(
                 f"  epoch {round(line['epoch'], 2):g} of {self.config.epochs}  step {line['step']}  "
-                f"train loss {three(line['train_loss'])}  test {100 * line['test_accuracy']:.2f} %  "
+                f"train loss {three(line['train_loss'])}  test {measure.said(line[measure.key])}  "
                 f"{rate}{duration(time.monotonic() - self.began)}"
             )
 

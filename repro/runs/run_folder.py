@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from repro import metric
 from repro.cluster import environment
 from repro.config.compose import to_yaml
 from repro.config.schema import Config, RunError
@@ -193,9 +194,9 @@ def summary(folder: Path) -> dict[str, Any]:
             last[line["kind"]] = line
     step, evaluation, times = last.get("step", {}), last.get("eval", {}), last.get("iteration_time", {})
     return {
-        "test_accuracy": evaluation.get("test_accuracy"),
+        **{measure.key: evaluation.get(measure.key) for measure in metric.ALL},
         "loss": evaluation.get("train_loss", step.get("loss")),
-        "images_per_s": evaluation.get("samples_per_s"),
+        "samples_per_s": evaluation.get("samples_per_s"),
         "epochs": evaluation.get("epoch"),
         "bytes_sent_per_step": per_step.usual(lines, "bytes_sent"),
         "bytes_sent_between": per_step.between(lines, "bytes_sent"),

@@ -6,13 +6,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repro import screen
+from repro import metric, screen
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES
 from repro.config.schema import Config
 from repro.runs import lock, metrics, run_folder
@@ -28,7 +28,7 @@ class Run:
     state: str
     step: int = 0
     steps: int = 0
-    accuracy: float | None = None
+    evaluated: dict[str, Any] = field(default_factory=dict)  # the newest line on an evaluation
     eta_s: float | None = None
     error: str | None = None
 
@@ -67,7 +67,7 @@ def run(folder: Path, job: Job | None) -> Run:
         state, error = "failed", "ended without a word: killed, or its machine went down"
     step, steps = (value if isinstance(value := status.get(name), int) else 0 for name in ("step", "steps"))
     eta = _eta(folder, status) if state == "running" and alive else None
-    return Run(name, state, step, steps, _accuracy(folder), eta, error)
+    return Run(name, state, step, steps, _evaluated(folder), eta, error)
 
 
 def queued(results: Path) -> dict[Path, Job]:
@@ -108,7 +108,7 @@ def _of_experiment(experiment: str, runs: list[Run]) -> str:
             "run": one.name.partition("/")[2],
             "state": one.state,
             "step": f"{one.step}/{one.steps}" if one.steps else None,
-            "accuracy (%)": screen.percent(one.accuracy),
+            **{measure.label: measure.cell(one.evaluated.get(measure.key)) for measure in metric.ALL},
             "left": None if one.eta_s is None else screen.duration(one.eta_s),
         }
         for one in runs
@@ -141,10 +141,10 @@ def _eta(folder: Path, status: dict[str, Any]) -> float | None:
         return None
 
 
-def _accuracy(folder: Path, tail: int = 200_000) -> float | None:
-    """Returns the newest test accuracy; reads the end of metrics.jsonl first, since long runs have long files."""
+def _evaluated(folder: Path, tail: int = 200_000) -> dict[str, Any]:
+    """Returns the newest evaluation; reads the end of metrics.jsonl first, since long runs have long files."""
     if not (folder / metrics.NAME).is_file():
-        return None
+        return {}
     try:
         with open(folder / metrics.NAME, "rb") as file:
             size = file.seek(0, 2)
@@ -152,7 +152,12 @@ def _accuracy(folder: Path, tail: int = 200_000) -> float | None:
                 file.seek(start)
                 for text in reversed(file.read().split(b"\n")):
                     if text.startswith(b'{"kind": "eval"') and text.endswith(b"}"):
-                        return float(json.loads(text)["test_accuracy"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                        line = json.loads(text)
+                        return {measure.key: _number(line.get(measure.key)) for measure in metric.ALL}
+    except (OSError, ValueError, TypeError, RecursionError, OverflowError):
         pass
-    return None
+    return {}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)

@@ -192,9 +192,9 @@ def record(config: Config, steps: int, out: Path) -> str:
     epochs = (data.batches(epoch, 0, config.nodes, config.batch_per_node) for epoch in itertools.count())
     batches = itertools.islice(itertools.chain.from_iterable(epochs), steps)
     saved: dict[str, Any] = {}
-    for step, (images, labels) in enumerate(batches, 1):
+    for step, (inputs, labels) in enumerate(batches, 1):
         gradient.zero_()
-        F.cross_entropy(model(images), labels).backward()
+        F.cross_entropy(model(inputs), labels).backward()
         if step == steps:
             saved = {"name": f"{config.model.name}, {data.description}, step {steps}"}
             saved |= {"residual": memory.residual.clone(), "gradient": gradient.clone()}

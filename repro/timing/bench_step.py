@@ -22,6 +22,7 @@ from repro.data import Dataset
 from repro.json_text import json_text
 from repro.timing import before_run
 from repro.train import loop
+from repro.train.step import laid_out
 
 
 def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) -> None:
@@ -61,7 +62,7 @@ def cells(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             **{name: row[name] for name in ("model", "algo", "nodes", "precision")},
-            "run (images/s)": row["medians"]["run"],
+            "run (samples/s)": row["medians"]["run"],
             **{
                 f"run over {name.replace('_', ' ')}": row[f"run_over_{name}"]
                 for name in ("plain", "plain_per_core", "plain_per_node")
@@ -82,7 +83,7 @@ def run(config: Config, steps: int) -> float:
     with tempfile.TemporaryDirectory(prefix="repro-bench-") as folder:
         wandb = dataclasses.replace(config.wandb, mode="disabled")
         config = dataclasses.replace(config, results=folder, steps=steps, wandb=wandb)
-        return loop.run(config, before_run.before_a_run)["images_per_s"]
+        return loop.run(config, before_run.before_a_run)["samples_per_s"]
 
 
 def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
@@ -105,10 +106,10 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
         ]
 
         def train(batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
-            for images, labels in batches:
+            for inputs, labels in batches:
                 optimizer.zero_grad()
                 with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
-                    logits = model(images.to(memory_format=torch.channels_last)).float()
+                    logits = model(laid_out(inputs)).float()
                 F.cross_entropy(logits, labels).backward()
                 optimizer.step()
 

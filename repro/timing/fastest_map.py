@@ -21,6 +21,7 @@ from repro.config.compose import named_network
 from repro.config.groups import group_options
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
+from repro.metric import ACCURACY
 from repro.report import summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
@@ -121,7 +122,7 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
 def trained() -> tuple[dict[str, float], set[str]]:
     """Returns the last test accuracy of each algorithm in experiment=families, and the algorithms that learn there."""
     accuracies, learning = {}, set()
-    for group in summaries.load().groups("families"):
+    for group in summaries.load().groups("families", ACCURACY):
         accuracy = group.curve[-1]["test_accuracy"] if group.curve else None
         if accuracy is not None:
             accuracies[group.algo] = accuracy

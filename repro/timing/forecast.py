@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from repro import algorithms, data, screen
+from repro import algorithms, data, models, screen
 from repro.cluster import environment
 from repro.config.schema import Config
 from repro.runs.checkpoint import KEEP
@@ -22,7 +22,7 @@ from repro.waiting import track
 TIMED_ALONE = 8  # steps' worth of compute before a run: what `before_run` repeats on one rank
 STARTED_S, MIRRORED_S = 1.5, 3.5  # ours: a run's start and end, and those of its mirror, besides the steps
 LINE_BYTES = 700  # of a step in metrics.jsonl and in the mirror
-MOST_IMAGES = 32  # that are timed at once; a larger batch takes proportionally longer
+MOST_SAMPLES = 32  # that are timed at once; a larger batch takes proportionally longer
 
 
 def text(configs: Sequence[Config]) -> str:
@@ -45,10 +45,13 @@ def tellable(config: Config) -> bool:
 
 
 def steps(configs: Sequence[Config]) -> list[int]:
-    """Returns how many steps each run has; counts the images of each data set once."""
+    """Returns how many steps each run has; counts the samples of each data set once."""
     counted: dict[str, int] = {}
     found = []
     for config in configs:
+        if config.node is not None:  # nothing is trained: its data need not be there
+            found.append(1)
+            continue
         if config.steps is None and str(config.data) not in counted:
             counted[str(config.data)] = data.training_images(config.data)
         batch = config.nodes * config.batch_per_node * config.accumulate
@@ -76,6 +79,7 @@ def _case(config: Config) -> str:
             config.model,
             config.data.classes,
             config.data.image_size,
+            config.data.sequence,
             config.batch_per_node,
             config.accumulate,
             config.precision,
@@ -88,14 +92,14 @@ def step_seconds(config: Config) -> float:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        network, size = model(config), config.data.image_size
-        count = min(config.batch_per_node, MOST_IMAGES)
-        images, labels = torch.randn(count, 3, size, size), torch.randint(config.data.classes, (count,))
+        network, data = model(config), config.data
+        count = min(config.batch_per_node, MOST_SAMPLES)
         for part in (min(count, 2), count):  # the first warms up
+            inputs, labels = models.made_up_batch(part, data.classes, data.image_size, data.sequence)
             start = time.perf_counter()
             with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
-                logits = network(images[:part]).float()
-            F.cross_entropy(logits, labels[:part]).backward()
+                logits = network(inputs).float()
+            F.cross_entropy(logits, labels).backward()
         return (time.perf_counter() - start) * config.batch_per_node * config.accumulate / count
     finally:
         torch.set_num_threads(threads)

@@ -23,7 +23,7 @@ from repro.timing import dry_run
 from repro.timing.one_rank import clock, moments, repeated
 
 COMPRESSES_NOTHING = ("full precision", "delayed")  # the families of algorithms that send what they have
-FEW = 8, 2  # images a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
+FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
 
 
@@ -75,11 +75,12 @@ def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = 
 def published(config: Config) -> Node:
     paper, name = summaries.load().paper, config.model.name
     parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
-    if name not in parts:
-        known = [model for model in parts if model in rates]
+    if name not in rates or not isinstance(rates[name], dict):
+        known = [model for model, of_model in rates.items() if isinstance(of_model, dict)]
         raise ConfigError(f"node=paper knows {', '.join(known)}, not {name}; type node=measured or seconds.")
-    batch, family = parts[name]["batch_per_node"], _family(config)
-    compress_s = parts[name]["compress"] if family == "sparse" else 0.0 if family in COMPRESSES_NOTHING else None
+    batch, family = summaries.timed_batch(paper, name), _family(config)
+    sparse_s = parts[name]["compress"] if name in parts else None  # no parts are published of the LSTM's iteration
+    compress_s = sparse_s if family == "sparse" else 0.0 if family in COMPRESSES_NOTHING else None
     return Node(batch / rates[name]["single"], compress_s, batch, "paper")
 
 
@@ -104,16 +105,15 @@ def backward(node: str, config: Config) -> list[float]:
 def ready(config: Config, batch: int) -> list[float]:
     """Returns seconds from the start of a forward and backward pass until each layer's gradient is complete.
 
-    Each is the median of several passes on `batch` random images.
+    Each is the median of several passes on `batch` random samples.
     """
     network, data = model(config), config.data
-    images = torch.randn(batch, 3, data.image_size, data.image_size)
-    labels = torch.randint(data.classes, (batch,))
+    inputs, labels = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
     weights = list(network.parameters())
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
-            logits = network(images).float()
+            logits = network(inputs).float()
         F.cross_entropy(logits, labels).backward()
 
     def once() -> list[float]:

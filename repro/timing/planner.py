@@ -94,7 +94,8 @@ def candidates(
             continue
         for size in buckets_mb:
             if size is None:
-                found.append(dataclasses.replace(config, bucket_mb=None, overlap="off", scope="global"))
+                whole = dataclasses.replace(config, bucket_mb=None, overlap="off", scope="global")
+                found += [whole] if aggregator.allows(whole) else []
                 continue
             scope: Literal["global", "bucket"] = "bucket" if config.algo.sparse else "global"
             bucketed = dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope)

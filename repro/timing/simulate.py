@@ -49,7 +49,8 @@ def run(
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes, traces))
-    said, cells, keys = told(rows, configs[0].network.name)
+    read = {config.data.metric.samples for config in configs}
+    said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples")
     print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
     if untimed := list(dict.fromkeys(str(one["algo"]) for one in rows if one["compress_s"] is None)):
         stated = "published" if node == "paper" else "stated"
@@ -75,7 +76,7 @@ def run(
     return rows
 
 
-def told(rows: Sequence[Row], network: str) -> tuple[str, list[Row], int]:
+def told(rows: Sequence[Row], network: str, samples: str) -> tuple[str, list[Row], int]:
     """Returns what the rows have in common, the cells of a table of the rest, and how many say what a row is about."""
     common = {name for name in ("model", "parameters") if len({one[name] for one in rows}) == 1}
     first = rows[0]
@@ -90,7 +91,7 @@ def told(rows: Sequence[Row], network: str) -> tuple[str, list[Row], int]:
             **{name: str(one[name]) if name == "nodes" else one[name] for name in keys},
             **{f"{part} (ms)": screen.ms(one[f"{part}_s"]) for part in ("compute", "compress", "communicate")},
             "iteration (ms)": screen.ms(one["iteration_s"]),
-            "images/s": one["samples_per_s"],
+            f"{samples}/s": one["samples_per_s"],
             "efficiency (%)": screen.percent(one["efficiency"]),
             "most sent": screen.Bytes(one["bytes_sent_most"]),
             "most rounds": int(one["rounds_most"]) if float(one["rounds_most"]).is_integer() else one["rounds_most"],

@@ -134,7 +134,8 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
         compress_s = node_profile.compress(config, parameters, shapes)
     if compress_s is None:
         raise ConfigError(
-            f"node={config.node}: no seconds of compress are published for algo={config.algo.name}; "
+            f"node={config.node}: no seconds of compress are published for algo={config.algo.name} of "
+            f"model={config.model.name}; "
             "type node=paper_compute, which times them here"
         )
     return node.compute_s, compress_s

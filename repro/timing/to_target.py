@@ -1,4 +1,4 @@
-"""Finds the committed curves of a configuration, from which its time to an accuracy is predicted."""
+"""Finds the committed curves of a configuration, from which its time to an accuracy, or perplexity, is predicted."""
 
 from __future__ import annotations
 
@@ -78,12 +78,14 @@ def _rounding(wire: str) -> str:
 
 
 def cell(found: Reach | None, times_s: Sequence[float]) -> str:
-    """Writes minutes to the target, with their range over seeds; a dash and the best accuracy where it was missed."""
+    """Writes minutes to the target, with their range over seeds; a dash and the best value where it was missed."""
     if found is None:
         return "– (no curve)"
+    measure = found.group.metric
     if not times_s:
-        why = " on another schedule" if found.elsewhere else " not by all seeds" if found.best >= found.target else ""
-        return f"– (best {100 * found.best:.1f} %{',' * bool(why)}{why})"
+        some = measure.reached(found.best, found.target)
+        why = " on another schedule" if found.elsewhere else " not by all seeds" if some else ""
+        return f"– (best {measure.short(found.best)}{',' * bool(why)}{why})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
     spread = f"n = {found.group.n}" if low == high else f"{three(low)} to {three(high)}"
     return f"{three(mean)} ({spread})"
@@ -99,10 +101,10 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
             "type repro run experiment=convergence, then repro results collect"
         )
     if not got:
-        first = max(reaches, key=lambda one: one.best)
+        first = max(reaches, key=time_to_target.goodness)
         return (
             f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
-            f"{100 * first.best:.1f} % (schedule of {time_to_target.schedule(first.group)})"
+            f"{first.group.metric.short(first.best)} (schedule of {time_to_target.schedule(first.group)})"
         )
     nodes = ", ".join(map(str, sorted({one.group.nodes for one in got})))
     seeds = sorted({one.group.n for one in got})

@@ -45,7 +45,13 @@ def rules(config: Config) -> Rules:
     parts = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
     parts += ["overlap=on"] * overlapping + ["hierarchical=true"] * config.hierarchical
     asked, named = " ".join(parts), f"algo={algo.name}"
+    clipped = f"clip_grad={config.clip_grad:g} bounds the norm of a rank's whole gradient"
     return [
+        (
+            config.clip_grad > 0 and (overlapping or algorithm.wraps),
+            f"{clipped}, and {'overlap=on' if overlapping else named} sends parts of it before it is there; "
+            f"type clip_grad=0, or {'overlap=off' if overlapping else 'algo=dense'}",
+        ),
         (
             divided and algorithm.mixes,
             f"{asked}: {named} mixes weights; leave that out, or type algo=dense",
@@ -154,6 +160,7 @@ def piped(config: Config) -> Rules:
         (config.hierarchical, "a stage's gradient is summed over its own nodes; leave hierarchical out"),
         (bool(config.probe_steps), "what is recorded is of whole gradients; leave probe_steps out"),
         (algo.clip > 0, f"algo.clip={algo.clip:g} bounds the norm of a whole gradient; type algo.clip=0"),
+        (config.clip_grad > 0, f"clip_grad={config.clip_grad:g} bounds the norm of a whole gradient; type clip_grad=0"),
         (config.compute_s is not None, "each stage's compute is timed; leave compute_s out"),
         (config.cluster.authors != "none", "the authors have none; type cluster.authors=none"),
     ]  # fmt: skip
@@ -177,6 +184,10 @@ def apart(config: Config, model: nn.Module) -> Rules:
         (
             any(isinstance(module, Dropout) for module in model.modules()),
             f"model={config.model.name} has dropout, which each rank draws",
+        ),
+        (
+            config.model.reads == "text",
+            f"model={config.model.name} carries a state from batch to batch",
         ),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from repro import screen
@@ -13,6 +13,7 @@ from repro.comm.traffic import Link
 from repro.config.differences import differing, flat
 from repro.config.schema import Config
 from repro.iteration_time import PARTS, IterationTime
+from repro.metric import Metric
 from repro.train import next_steps
 
 Summary = dict[str, Any]  # as `run_folder.summary` gives it
@@ -39,8 +40,9 @@ def rows(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[dict[s
     settings = [flat(dataclasses.asdict(config)) for config in configs]
     warm = any(map(ended_in_warmup, configs, summaries))
     states = any(summary["state"] != "done" for summary in summaries)
+    measures = dict.fromkeys(config.data.metric for config in configs)
     return [
-        {**{name: cell(row.get(name)) for name in names}, **_columns(config, summary, warm, states)}
+        {**{name: cell(row.get(name)) for name in names}, **_columns(config, summary, measures, warm, states)}
         for config, row, summary in zip(configs, settings, summaries, strict=True)
     ]
 
@@ -118,13 +120,13 @@ def cell(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _columns(config: Config, summary: Summary, warm: bool, states: bool) -> dict[str, Any]:
+def _columns(config: Config, summary: Summary, measures: Iterable[Metric], warm: bool, states: bool) -> dict[str, Any]:
     parts = {part: summary[part] for part in PARTS}
     total = None if None in parts.values() else IterationTime.of(summary).total
     sent = summary["bytes_sent_per_step"]
     density = f"{summary['density']:g}" if ended_in_warmup(config, summary) else None
     return {
-        "accuracy (%)": screen.percent(summary["test_accuracy"]),
+        **{measure.label: measure.cell(summary[measure.key]) for measure in measures},
         "sent per step": None if sent is None else screen.Bytes(sent),
         **({"at density": density} if warm else {}),
         **{f"{part.removesuffix('_s')} (ms)": screen.ms(seconds) for part, seconds in parts.items()},

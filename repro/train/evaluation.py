@@ -1,4 +1,7 @@
-"""Computes loss and accuracy on the test set, divided among the ranks, of their common weights or their average."""
+"""Computes loss and accuracy, or perplexity, on the test set, divided among the ranks.
+
+It is that of their common weights or of their average.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from repro import models
+from repro import metric, models
 from repro.comm.collective import Collective
+from repro.models import _carried
 
 if TYPE_CHECKING:
     from repro.train.replica import Replica
@@ -21,34 +25,34 @@ if TYPE_CHECKING:
 BATCH = 250
 
 
-def batches(images: int, ranks: int) -> int:
-    """Returns how many batches rank 0 evaluates."""
-    return math.ceil(math.ceil(images / ranks) / BATCH)
-
-
 @torch.no_grad()
 def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[str, float]:
-    """Returns test loss and accuracy; calls `seen` after each batch. Collective.
+    """Returns test loss and accuracy, of text perplexity, a word; calls `seen` after each batch. Collective.
 
     Averages BatchNorm's statistics over the ranks, and weights that differ, and restores them at the end. For such
     weights it adds `consensus_distance`: the root mean square distance of the ranks' weights from their mean.
     """
     rank, replica = worker.rank, worker.replica
     mixes = worker.algorithm.mixes
-    with averaged(differing(replica, mixes), worker.agreement) as distances:
+    with (
+        averaged(differing(replica, mixes), worker.agreement) as distances,
+        _carried.another_text(replica.model),
+    ):
         network = None if worker.pipeline is None else whole(worker, worker.pipeline.control)
         replica.model.eval()
-        sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, samples
-        for images, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
+        sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, labels
+        for inputs, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
             labels = labels.to(rank.device)
             with worker.turn:
-                logits = worker.logits(images.to(rank.device), network)
+                logits = worker.logits(inputs.to(rank.device), network)
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()
             seen()
         replica.model.train()
     rank.control.all_reduce(sums)
-    metrics = {"test_loss": (sums[0] / sums[2]).item(), "test_accuracy": (sums[1] / sums[2]).item()}
+    loss, share = sums[0] / sums[2], sums[1] / sums[2]
+    good = {metric.ACCURACY: share, metric.PERPLEXITY: loss.exp()}[worker.config.data.metric]
+    metrics = {"test_loss": loss.item(), worker.config.data.metric.key: good.item()}
     if mixes and worker.pipeline is not None:  # the squares of the stages' distances add up
         squares = worker.pipeline.control.all_reduce(torch.tensor([distances[-1] ** 2], dtype=torch.float64))
         distances[-1] = math.sqrt(squares.item())

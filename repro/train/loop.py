@@ -74,7 +74,7 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
     seen = rank.control.gather_objects((run_folder.state(config.folder), data.fingerprint))
     if strays := [str(number) for number, (_, fingerprint) in enumerate(seen) if fingerprint != seen[0][1]]:
         raise RunError(
-            f"rank {', '.join(strays)} has other images under data.root={config.data.root} than rank 0: "
+            f"rank {', '.join(strays)} has other data under data.root={config.data.root} than rank 0: "
             "`repro data status` on each machine shows their fingerprints"
         )
     if seen[0][0] == "done":
@@ -190,7 +190,7 @@ class Training:
 
     def evaluate(self, step: int) -> None:
         seconds = time.perf_counter() - self.began
-        self.phase("evaluating", evaluation.batches(self.data.test_size, self.rank.size), "batches")
+        self.phase("evaluating", self.data.test_steps(self.rank.size, evaluation.BATCH), "batches")
         found, control = evaluation.evaluate(self.worker, self.advance), self.rank.control
         window = control.all_reduce(self.window.clone())
         sent = self.sent.over_ranks(control)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from repro.config.schema import RunError
+from repro.models import _carried
 from repro.runs import checkpoint
 from repro.train import evaluation
 from repro.train.replica import Replica
@@ -22,6 +23,7 @@ def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     state = {
         "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
         "statistics": worker.replica.statistics(), "window": window, "sent": sent.state_dict(),
+        "carried": _carried.states(worker.replica.model),
     }  # fmt: skip
     mine: dict[str, Any] = {_own(worker.rank.number): state}
     if worker.algorithm.mixes:
@@ -60,6 +62,7 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
         worker.generator.set_state(state["generator"].cpu())
         for buffer, value in zip(statistics, state["statistics"], strict=True):
             buffer.copy_(value)
+        _carried.put(worker.replica.model, state.get("carried", []))  # checkpoints of before have none
         window.copy_(state["window"])
         sent.load_state_dict(state.get("sent", Sent().state_dict()))  # checkpoints of before have none
     except torch.OutOfMemoryError:

@@ -97,6 +97,8 @@ def describe(folder: Path, config: Config, step: int) -> dict[str, Any]:
 
 
 def _preprocessing(config: Config) -> Preprocessing:
+    if config.data.kind == "text":
+        raise ConfigError(f"model={config.model.name} reads text; only networks for images are exported, and predict.")
     options, size = config.data.options, config.data.image_size
     if missing := {"mean", "std"} - options.keys():
         raise ConfigError(

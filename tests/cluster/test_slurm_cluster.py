@@ -2,12 +2,14 @@
 
 import dataclasses
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 import slurm_cluster
-from slurm_sweep import Sweep, same_bits
+from slurm_sweep import ROOT, Sweep, same_bits
 
 from repro.train import loop
 
@@ -86,3 +88,21 @@ def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
     assert [sweep.ranks(task) for task in tasks] == [[]] * len(tasks)
     assert sweep.state(first) == "preempted", sweep.logs()
     assert "--array=1-3" in sweep.launch("--dry-run", *OPTIONS)
+
+
+def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
+    """Two pipelines of two stages, a process each: the same bits whatever started them."""
+    piped = ["cluster=environment", "nodes=4", "stages=2", "cuts=[5]", "algo=gtopk", "steps=4"]
+    sweep = Sweep(cluster, tmp_path, [*TINY, *piped])
+    (config,) = sweep.configs()
+    sweep.launch(*OPTIONS)
+    cluster.wait_empty(PATIENCE)
+    assert sweep.state(config) == "done", sweep.logs()
+
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m", "repro", "run"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    words = [*TINY, *piped, "results=torchrun"]
+    done = subprocess.run([*command, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    other = dataclasses.replace(config, results="torchrun")
+    assert same_bits(sweep.folder(config), tmp_path / other.folder)

@@ -18,6 +18,7 @@ NEEDED = {  # keys beside, where one bounds the other
     " machines": ["nodes=4096"],
     " stages": ["nodes=8"],
     " data.image_size": ["data.pad=0"],
+    " data.sequence": ["model=lstm_small"],
     "algo=async_average algo.period": ["algo.delay=1"],
     "algo=async_average algo.delay": ["algo.period=10000"],
 }
@@ -74,7 +75,8 @@ def test_every_number_of_conf_has_a_range_or_choices() -> None:
 
 def edges(kind: Any, allowed: dict[str, Any], needed: list[str]) -> tuple[list[float], list[float]]:
     """Values just inside the range, and at or just beyond its edges."""
-    beside = {text.partition("=")[0].rpartition(".")[2]: int(text.partition("=")[2]) for text in needed}
+    pairs = [text.split("=") for text in needed]
+    beside = {name.rpartition(".")[2]: int(value) for name, value in pairs if value.isdigit()}
     whole = int in (kind, *getattr(kind, "__args__", ()))
     inside, outside = [], []
     for word, bound in allowed.items():

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from repro.config.schema import ConfigError
-from repro.data._images import augment, pack
+from repro.data import _pack
+from repro.data._images import augment
 from repro.data._images.download import download
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -50,7 +51,7 @@ def packed(tmp_path_factory):
         "images": np.arange(600, dtype=np.uint8).reshape(10, 5, 4, 3),
         "labels": np.arange(10, dtype=np.uint8),
     }
-    pack.write(path, arrays)
+    _pack.write(path, arrays)
     return path, arrays
 
 
@@ -63,7 +64,7 @@ def test_a_changed_bit_is_found_or_does_not_matter(packed, tmp_path, data):
     copy = tmp_path / "damaged.npz"
     copy.write_bytes(content)
     try:
-        read = pack.read(copy, arrays, "again")
+        read = _pack.read(copy, arrays, "again")
     except ConfigError:
         return
     for name, array in arrays.items():  # a bit that nobody reads, such as a date
@@ -75,9 +76,9 @@ def test_a_truncated_pack_is_found(packed, tmp_path_factory, share):
     path, _ = packed
     copy = tmp_path_factory.getbasetemp() / "truncated.npz"
     copy.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    assert not pack.is_whole(copy)
+    assert not _pack.is_whole(copy)
     with pytest.raises(ConfigError, match="truncated.npz is damaged.*Make it again: type this"):
-        pack.read(copy, ["images"], "type this")
+        _pack.read(copy, ["images"], "type this")
 
 
 class Server(ThreadingHTTPServer):

@@ -60,7 +60,8 @@ def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: su
     for row in rows:
         assert row["samples_per_s"] == data.paper["throughput_per_node"][row["model"]][row["algo"]][row["nodes"]]
     speedups = [row for row in figures.load(["speedups"])[0].table(data) if row["source"] == "published"]
-    assert len(rows) == 48 and len(speedups) == 4
+    assert len(rows) == 60 and len(speedups) == 5
+    speedups = [row for row in speedups if row["model"] != "LSTM"]  # the published means are of the four others
     derived = data.paper["claims"]["means_of_the_four_cnns"]
     for column, key in (("over dense", "over_dense"), ("over Top-k", "over_topk")):
         assert sum(row[column] for row in speedups) / 4 == pytest.approx(derived[key], abs=0.005)

@@ -77,10 +77,10 @@ def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
         return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
 
     reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
-    found = summaries.middle(reported)
+    found = curves.middle(reported)
     assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
-    assert summaries.middle(reported[:2])[0]["compute_s"] == 9.0
-    assert [row["source"] for row in summaries.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
+    assert curves.middle(reported[:2])[0]["compute_s"] == 9.0
+    assert [row["source"] for row in curves.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
     assert "kind" not in found[0] and found[0]["nodes"] == 4
 
 
@@ -161,7 +161,9 @@ def test_rows_of_other_settings_do_not_read_alike() -> None:
 def test_pooled_mean_and_deviation() -> None:
     def row(values: list[float]) -> dict:
         mean, std = curves.mean_std(values)
-        return {f"{name}{end}": v for name in curves.CURVE for end, v in (("", mean), ("_std", std))}
+        return {
+            f"{name}{end}": v for name in (*curves.LOSSES, "test_accuracy") for end, v in (("", mean), ("_std", std))
+        }
 
     values = [0.3, 0.9, 0.1, 0.7, 0.2]
     for cut in (1, 2, 4):

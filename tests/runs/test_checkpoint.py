@@ -9,16 +9,21 @@ import torch
 from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster import ranks
+from repro.config.compose import compose
 from repro.config.groups import group_options
 from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, run_folder
 from repro.train import loop
 
-NAMES = group_options("algo")
+TEXT = ["model=lstm_small", "model.width=8", "model.dropout=0.5", "data=text", "data.classes=50", "data.sequence=5"]
+NAMES = [*group_options("algo"), "text"]  # the last: a network that carries a state through its rank's text
 
 
 def whole(folder: Path, name: str, *overrides: str):
     """Four steps of an algorithm, uninterrupted, on few images that are augmented at random."""
+    if name == "text":
+        given = [*TEXT, f"data.root={folder.parent}", "batch_per_node=2", "algo=gtopk", "nodes=2", "steps=4"]
+        return compose([*given, "wandb.mode=disabled", f"results={folder}", *overrides])[0]
     return config(folder, f"algo={name}", "nodes=2", "steps=4", *QUICK, *overrides)
 
 
@@ -38,10 +43,12 @@ def threads(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    """The same by processes. They start once, and do all the runs one after the other, as each start takes seconds."""
+    """The same by processes, which start once for each data set, as a start takes seconds, and do all its runs."""
     folder = tmp_path_factory.mktemp("processes")
     configs = {name: whole(folder, name, "cluster=processes") for name in NAMES}
-    ranks.launch(configs["dense"], functools.partial(thread_ranks.train_each, list(configs.values())), loop.load_data)
+    for names in (NAMES[:-1], NAMES[-1:]):
+        runs = [configs[name] for name in names]
+        ranks.launch(runs[0], functools.partial(thread_ranks.train_each, runs), loop.load_data)
     return lambda name: bits(configs[name].folder)
 
 

@@ -128,4 +128,4 @@ def test_ranks_that_read_other_images_are_told(roots: tuple[Path, Path], tmp_pat
     ]
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert all(rank.returncode for rank in ranks)
-    assert any("rank 1 has other images under data.root=. than rank 0" in text for text in said), said
+    assert any("rank 1 has other data under data.root=. than rank 0" in text for text in said), said

@@ -41,6 +41,8 @@ ROOT = Path(__file__).parents[2]
         (["algo=gtopk", "algo.correction=0.9"], "type momentum=0"),
         (["algo=gtopk", "algo.mask=selected"], "type algo.correction=0.9"),
         (["algo=topk", "algo.clip=1", "bucket_mb=1", "scope=bucket"], "leave bucket_mb and hierarchical out"),
+        (["algo=dense", "clip_grad=1", "bucket_mb=1", "overlap=on"], "sends parts of it before it is there; type clip"),
+        (["algo=ddp", "clip_grad=1"], "algo=ddp sends parts of it before it is there; type clip_grad=0, or algo=dense"),
         (["algo=gtopk_corrected", "probe_steps=[1]"], "Leave probe_steps out"),
         (["algo=decentralized", "algo.topology=shift_one", "nodes=3"], "nodes=3 must be even"),
     ],

@@ -51,6 +51,7 @@ def test_a_partition_is_the_best_of_all(parts):
         (["hierarchical=true"], "leave hierarchical out"),
         (["probe_steps=[1]"], "leave probe_steps out"),
         (["algo.clip=1"], "type algo.clip=0"),
+        (["clip_grad=1"], "type clip_grad=0"),
         (["compute_s=1"], "leave compute_s out"),
         (["nodes=6", "algo=decentralized", "algo.topology=shift_one"], "nodes=3 must be even"),
     ],
