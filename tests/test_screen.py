@@ -94,8 +94,11 @@ def steps() -> str:
 def runs() -> str:
     name = "convergence/resnet20-cifar10-gtopk_butterfly-d0.001-n32-s0-12345678"
     return status.table([
-        status.Run(name, "failed", 55_131, 110_262, 0.98889, 12_345.0, "rank 1 is gone: killed, frozen or cut off"),
-        status.Run(f"{name}9", "done", 110_262, 110_262, 0.5),
+        status.Run(
+            name, "failed", 55_131, 110_262, {"test_accuracy": 0.98889}, 12_345.0,
+            "rank 1 is gone: killed, frozen or cut off",
+        ),
+        status.Run(f"{name}9", "done", 110_262, 110_262, {"test_perplexity": 113.25}),
     ])  # fmt: skip
 
 

@@ -147,7 +147,10 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def one_map(panel: Axes, rows: Sequence[Row]) -> None:
-    """Draws one cell for each number of nodes and wire: the fastest, its stages and its gain."""
+    """Draws one cell for each number of nodes and wire: the fastest, its stages and its gain; nothing for no rows."""
+    if not rows:
+        panel.set_axis_off()
+        return
     nodes, wires = sorted({row["nodes"] for row in rows}), [one for one in WIRES if one in {r["network"] for r in rows}]
     for row in rows:
         x, y = nodes.index(row["nodes"]), wires.index(row["network"])

@@ -99,10 +99,10 @@ def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
     cluster.wait_empty(PATIENCE)
     assert sweep.state(config) == "done", sweep.logs()
 
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "-m", "repro", "run"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    words = [*TINY, *piped, "results=torchrun"]
-    done = subprocess.run([*command, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    command = [*torchrun, "-m", "repro", "run", *TINY, *piped, "results=torchrun"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     other = dataclasses.replace(config, results="torchrun")
     assert same_bits(sweep.folder(config), tmp_path / other.folder)

@@ -136,7 +136,7 @@ def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.M
 
     timed = found["models"]
     groups = [group for group in summaries.load().groups("families") if group.algo != "randomk"]
-    monkeypatch.setattr(summaries.Results, "groups", lambda self, experiment: groups)
+    monkeypatch.setattr(summaries.Results, "groups", lambda self, experiment, measure=None: groups)
     fastest_map.run(configs, said.append)
     again = json.loads((tmp_path / "tradeoff.json").read_text())
     assert again["models"] == timed and again["accuracy"][place] is None, "an accuracy changes, no time"
