@@ -170,9 +170,9 @@ def _points(parsed: list[Any]) -> list[list[str]]:
     points = []
     for experiment in given.pop("experiment", [""]):
         chosen = [experiment] if experiment else []
-        for part in _experiment_sweeps(experiment.partition("=")[2], given):
-            axes = [[f"{k}={quote(v)}" for v in values] for k, values in part.items() if k not in given]
-            points += [[*chosen, *point] for point in itertools.product(*axes, *given.values())]
+        for part, asked in _experiment_sweeps(experiment.partition("=")[2], given):
+            axes = [[f"{k}={quote(v)}" for v in values] for k, values in part.items() if k not in asked]
+            points += [[*chosen, *point] for point in itertools.product(*axes, *asked.values())]
     return points
 
 
@@ -185,19 +185,28 @@ def _texts(override: Any) -> list[str]:
     return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
 
 
-def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[dict[str, list]]:
-    """Returns the mappings under `sweep:`; of several, those that hold a value given by the user, if any does."""
+def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dict[str, list], dict[str, list[str]]]]:
+    """Returns the mappings under `sweep:`, each with the overrides that replace what it has.
+
+    Of several mappings those count that hold a value given by the user, if any does, and such a value goes only to
+    those that hold it: another network of the same experiment has a batch of its own.
+    """
     if not name:
-        return [{}]
+        return [({}, given)]
     text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
     sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
     # an empty list is a value (density_warmup): nobody sweeps over nothing
-    parts = [{k: v if v and isinstance(v, list) else [v] for k, v in part.items()} for part in parts]
+    chosen = [({k: v if v and isinstance(v, list) else [v] for k, v in part.items()}, given) for part in parts]
     for k, texts in given.items():
-        matching = [part for part in parts if {f"{k}={quote(v)}" for v in part.get(k, [])} & set(texts)]
-        parts = matching or parts
-    return parts
+        held = [{f"{k}={quote(v)}" for v in part.get(k, [])} & set(texts) for part, _ in chosen]
+        if in_some := set().union(*held):
+            chosen = [
+                (part, asked | {k: [text for text in texts if text in mine or text not in in_some]})
+                for (part, asked), mine in zip(chosen, held, strict=True)
+                if mine
+            ]
+    return chosen
 
 
 @functools.cache  # the points of a sweep share it, as Hydra takes a quarter of a second per call

@@ -85,6 +85,13 @@ def test_of_an_experiments_parts_those_that_hold_the_users_value_are_kept() -> N
     assert {(c.model.name, c.batch_per_node) for c in found} == {("vgg16", 128)}
 
 
+def test_values_of_several_parts_of_a_sweep_go_to_their_own_parts() -> None:
+    """VGG-16 has another batch than ResNet-20; what no part holds goes to each of these."""
+    of_both = compose(["experiment=convergence", "model=resnet20,vgg16", "algo=dense,qsgd", "seed=0"])
+    found = [(config.model.name, config.batch_per_node, config.algo.name) for config in of_both]
+    assert found == [(m, b, a) for m, b in (("resnet20", 32), ("vgg16", 128)) for a in ("dense", "qsgd")]
+
+
 def test_an_empty_list_in_an_experiments_sweep_is_a_value() -> None:
     found = compose(["experiment=density_sensitivity", "model=resnet20", "seed=0"])
     assert {(c.density, tuple(c.density_warmup)) for c in found if c.algo.sparse} == {
