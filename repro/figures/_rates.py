@@ -95,7 +95,7 @@ def _notes(rows: list[Row], command: str) -> list[str]:
         if measured
         else "",
         _coverage.said(cells, "dilated", lambda cell: _times.PLACE.items() <= cell.items()),
-        "LSTM: its batch is not published; 20, that of the authors' settings, is simulated."
+        "LSTM: its batch is not published; 20, that of the authors' settings, is taken here."
         if any(row["model"] == "lstm" for row in rows)
         else "",
     ]
