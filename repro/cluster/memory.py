@@ -18,13 +18,13 @@ import torch
 
 from repro import algorithms, models, screen
 from repro.config.schema import Config, ConfigError
+from repro.data._shards import TEST_ROWS
 
 BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mirror, once used
 PROCESS = 0.25e9  # of it what a forked rank does not share
 VECTORS = 6.2  # of m float32, a rank: parameters, gradient, velocity, residual, and what a step makes for itself
 FIRST = 2.4  # more of them on rank 0, whose step is timed before the run
 EVALUATED = 250  # images at once
-ROWS = 20  # of a text that are evaluated at once, by all ranks together
 
 
 def needed(config: Config) -> float:
@@ -99,7 +99,7 @@ def _shape(
 def _evaluated(config: Config) -> float:
     """Returns how many samples a rank evaluates at once."""
     if config.data.kind == "text":
-        return max(1.0, ROWS / config.nodes)
+        return max(1.0, TEST_ROWS / config.nodes)
     return min(EVALUATED, float(config.data.options.get("test_images", 10_000)) / config.nodes)
 
 

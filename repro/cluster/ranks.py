@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,7 @@ class Rank:
     dilation: float = 1.0  # seconds of this lab that stand for one of the network's
     clock: Clock = field(default_factory=Clock)
     parts: list[Collective] = field(default_factory=list)  # of some of the ranks, on the same wires
-    asleep: tuple[str, float] | None = None  # what it sleeps for in place of work, and since when
+    waiting: tuple[str, float] | None = None  # for what, outside of a Collective, and since when
 
     def cause(self, error: CollectiveError) -> RunError:
         """Returns what to report for a failed collective: the error of the rank that failed first, or who is gone."""
@@ -52,18 +52,24 @@ class Rank:
         return RunError(watchdog.explain(self.store, self.number, self.size, str(error)))
 
     def position(self) -> tuple[str | None, float]:
-        """Returns the collective it is in (None: in none; a sleep counts as one), and since when (perf_counter)."""
-        if self.asleep is not None:
-            return self.asleep
+        """Returns the collective it is in (None: in none; `waits` counts as one), and since when (perf_counter)."""
+        if self.waiting is not None:
+            return self.waiting
         ways = [each.position for each in (self.collective, self.collective.other, self.control, *self.parts) if each]
         inside = next((inside for inside, _ in ways if inside), None)
         return inside, max(since for _, since in ways)
 
     def sleep_until(self, moment: float) -> None:
         """Sleeps in place of work until `moment` of `now`."""
-        self.asleep = "its work, asleep", time.perf_counter()
-        self.clock.sleep_until(int(1e9 * moment))
-        self.asleep = None
+        with self.waits("its work, asleep"):
+            self.clock.sleep_until(int(1e9 * moment))
+
+    @contextmanager
+    def waits(self, what: str) -> Iterator[None]:
+        """Says that this rank waits outside of a Collective, so that the others do not take it for one that hangs."""
+        before, self.waiting = self.waiting, (what, time.perf_counter())
+        yield
+        self.waiting = before
 
     def now(self) -> float:
         """Returns time.monotonic() as it would be if this rank had been woken on time."""

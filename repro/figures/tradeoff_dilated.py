@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -144,8 +145,19 @@ def _notes(ours: list[Row]) -> list[str]:
         f"{_times.slowed(ours)} ({COMMAND}). Filled: compress left out, as if it took no time; hollow, dotted: with "
         "what it takes on one core of this CPU. A GPU lies between. The messages of these algorithms do not overlap "
         "backward here, as BAGUA's do; local SGD averages weights every 8 steps.",
-        "Dense overlapped: buckets of 25 MB. DDP: its buckets by gloo, on the same links, but without their latency.",
+        "Dense overlapped: buckets of 25 MB. DDP: its buckets by gloo, on the same links, but without their latency."
+        + _alone(ours),
         "Published (grey): BAGUA (arXiv:2107.01499) over the best of DDP, Horovod and BytePS, VGG-16 on 16 servers of "
         "8 V100 and one link each, read off the charts of its benchmark page; bars: the factors of its abstract, "
         "up to, over all its tasks.",
     ]
+
+
+def _alone(ours: list[Row]) -> str:
+    """Says where not all of EXACT were measured, so that the gains there are over the others."""
+    there: dict[tuple[str, float], set[str]] = defaultdict(set)
+    for row in ours:
+        there[row["model"], row["gbps"]].add(row["algo"])
+    some = [place for place, algos in sorted(there.items()) if not algos >= set(EXACT)]
+    places = ", ".join(f"{_draw.model_name(model)} at {gbps:g} Gbps" for model, gbps in some)
+    return f" Not both of these were measured of {places}." if places else ""

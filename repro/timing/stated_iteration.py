@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from repro.comm.traffic import Round
 
 REPEATS = 3, 9  # of iterations that take longer than WARM_S, and of others
+PLAYED = "messages played again"  # minutes of a dilated lab, in which a rank neither computes nor is in a Collective
 WARM_S = 2.0  # of the lab: what takes longer is not played once more to warm up
 IDLE_S = 0.5  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile
 
@@ -163,7 +164,8 @@ def measure(
     starts = [start - early for start in starts]
     quick = modelled * dilation < WARM_S
     for play in plays if quick else []:
-        play()
+        with rank.waits(PLAYED):
+            play()
     found = []
     for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []
@@ -181,5 +183,6 @@ def play_at(rank: Rank, starts: Sequence[float], plays: Sequence[Callable[[], No
     for start, play in zip(starts, plays, strict=True):
         rank.sleep_until(began + start)
         first = rank.now()
-        play()
+        with rank.waits(PLAYED):
+            play()
         busy.append(rank.now() - first)

@@ -49,9 +49,10 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     aggregate = wire_replay.play(one.rounds[stage][copy], peers)
 
     def iteration() -> None:
-        play(one.programs[stage], pipe, rank)
-        rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
-        aggregate()
+        with rank.waits(stated_iteration.PLAYED):
+            play(one.programs[stage], pipe, rank)
+            rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
+            aggregate()
 
     seconds = [each / rank.dilation for each in from_common_start(iteration, rank.control, 1 + REPEATS)[1:]]
     share = late(rank)

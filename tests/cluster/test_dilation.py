@@ -18,7 +18,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import summaries
 from repro.runs import run_folder
-from repro.timing import bench_links, dry_run, wire_replay
+from repro.timing import bench_links, dry_run, stated_iteration, wire_replay
 from repro.timing.before_run import before_a_run
 from repro.train import loop
 
@@ -175,6 +175,24 @@ def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
     time.sleep(0.1)
     assert rank.position()[0] == "its work, asleep"
     sleeper.join()
+    assert rank.position()[0] is None
+
+
+def test_a_rank_that_plays_messages_again_is_no_rank_that_hangs():
+    """In a dilated lab it waits for minutes, in no Collective and without any work."""
+    rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
+    begun, over = threading.Event(), threading.Event()
+
+    def play() -> None:
+        rank.sleep_until(time.monotonic())  # a stage's work between its messages
+        begun.set()
+        over.wait(10)
+
+    player = threading.Thread(target=stated_iteration.play_at, args=(rank, [0.0], [play], []))
+    player.start()
+    assert begun.wait(10) and rank.position()[0] == stated_iteration.PLAYED
+    over.set()
+    player.join()
     assert rank.position()[0] is None
 
 
