@@ -105,7 +105,10 @@ def _round(peer: int, out: int, into: int) -> Round:
 
 
 def finish(programs: Sequence[Program], link: Link) -> list[float]:
-    """Returns when each stage is done. A message starts when both its ends are there. Raises ValueError if none is."""
+    """Returns when each stage is done. A message starts when both its ends are there, as over gloo. Sockets that
+    buffer let it start before, which saves up to half of the waiting where stages are uneven. Raises ValueError where
+    stages wait for each other.
+    """
     at, time = [0] * len(programs), [0.0] * len(programs)
     moved = True
     while moved:

@@ -31,5 +31,6 @@ def test_an_iteration_of_stated_stages_is_measured_beside_the_model(tmp_path: Pa
     assert measured["source"].startswith("measured, dilated 8 x") and modelled["source"] == "modelled"
     assert modelled["cuts"] == measured["cuts"] == [5] and measured["repeats"] == 3
     assert measured["compute_s"] == modelled["compute_s"]
-    # 8 micro-batches of 2 MB each way on 1 Gbps; a busy machine may be late
-    assert 0.8 * modelled["communicate_s"] < measured["communicate_s"] < 3 * modelled["communicate_s"]
+    # 8 micro-batches of 2 MB each way on 1 Gbps; a busy machine may be late. What the model waits for both ends of a
+    # message, the lab's sockets buffer: with shares of the two stages from 1:2 to 3:1, 0.47 to 0.9 of it are left.
+    assert 0.4 * modelled["communicate_s"] < measured["communicate_s"] < 3 * modelled["communicate_s"]
