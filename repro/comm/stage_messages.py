@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import init_device_mesh
 
 from repro.comm.collective import Collective
+from repro.comm.subset import among
 
 BACKEND = "stages"
+COPY, STAGE = "copy", "stage"  # dimensions of the mesh
 Move = tuple[bool, Tensor, int]  # whether it is sent, the tensor, and the peer
 
 
@@ -22,14 +25,14 @@ class Done(dist.Work):
 
 
 class StageMessages(dist.ProcessGroup):
-    """Is a process group of the ranks of one pipeline: rank i is stage i. Each call returns when its message is there.
+    """Is a process group, of all ranks or of a row or column of the mesh. Each call returns when its message is there.
 
     What torch exchanges to begin with is of whole numbers: `control` carries that. A batch of a send and a receive, as
     1F1B has them between neighbours, is one full-duplex round.
     """
 
     supports_coalescing = True
-    group_name: Any = BACKEND
+    group_name: Any = ""  # given by torch, which finds a group by it
 
     def __init__(self, collective: Collective, control: Collective):
         super().__init__(collective.rank, collective.size)
@@ -38,6 +41,9 @@ class StageMessages(dist.ProcessGroup):
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's name)
         return BACKEND
+
+    def _set_group_name(self, name: Any) -> None:
+        self.group_name = name
 
     def _get_backend(self, device: torch.device) -> Any:
         return self
@@ -86,16 +92,32 @@ def unpack(x: Tensor, into: Tensor) -> None:
     into.detach().copy_(x.permute(0, 3, 1, 2) if x.dim() == 4 else x)
 
 
-def begin(collective: Collective, control: Collective) -> None:
-    """Makes the ranks of `collective` the process's default group of torch.distributed, in place of one made before."""
+def grid(collective: Collective, control: Collective, stages: int) -> tuple[StageMessages, StageMessages]:
+    """Lays all ranks out as a DeviceMesh of copies x stages. Returns the groups of this rank's row and of its column.
+
+    A row is a pipeline; a column, the ranks that hold the same stage. Ranks S i to S i + S - 1 are row i: neighbours,
+    as activations are large and stay inside a machine that has several ranks. The groups become those of the process,
+    in place of what was made before.
+    """
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group(
         BACKEND, store=dist.HashStore(), rank=collective.rank, world_size=collective.size,
         pg_options=(collective, control),
     )  # fmt: skip
+    mesh = init_device_mesh(
+        "cpu", (collective.size // stages, stages), mesh_dim_names=(COPY, STAGE),
+        backend_override={COPY: BACKEND, STAGE: BACKEND},  # else a dimension of all ranks has the default group itself
+    )  # fmt: skip
+    return cast(StageMessages, mesh.get_group(STAGE)), cast(StageMessages, mesh.get_group(COPY))
 
 
-dist.Backend.register_backend(
-    BACKEND, lambda about, both: StageMessages(*both), extended_api=True, devices=["cpu", "cuda"]
-)
+def _made(about: Any, both: tuple[Collective, Collective] | None) -> StageMessages:
+    if both is not None:
+        return StageMessages(*both)
+    whole: Any = dist.group.WORLD
+    ranks = about.global_ranks_in_group
+    return StageMessages(among(whole.collective, ranks), among(whole.control, ranks))
+
+
+dist.Backend.register_backend(BACKEND, _made, extended_api=True, devices=["cpu", "cuda"])

@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from repro.comm.subset import among, join
+from repro.comm.subset import join
 from repro.config.schema import Config
 from repro.train.split import DTYPES, Split
 
 if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
+    from repro.comm.stage_messages import StageMessages
 
 
 class Stage(nn.Module):
@@ -28,22 +29,14 @@ class Stage(nn.Module):
 
 
 class Pipeline:
-    """Connects a rank to the others of its pipeline: ranks S i to S i + S - 1 hold the stages of copy i of the network.
+    """Connects a rank to the others of its pipeline, a row of the mesh of copies x stages."""
 
-    Neighbours are one pipeline, as activations are large: they stay inside a machine that has several ranks.
-    """
-
-    def __init__(self, config: Config, rank: Rank, split: Split, layers: nn.Module):
+    def __init__(self, config: Config, rank: Rank, row: StageMessages, split: Split, layers: nn.Module):
         """`layers`: those of this rank's stage, whose parameters have their gradients already."""
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B  # takes seconds
 
-        from repro.comm import stage_messages
-
-        first = rank.number - rank.number % config.stages
-        members = range(first, first + config.stages)
         self.whole, self.micro_batches = rank.collective, config.micro_batches
-        self.collective, self.control = among(rank.collective, members), among(rank.control, members)
-        stage_messages.begin(self.collective, self.control)
+        self.collective, self.control = row.collective, row.control
         number, size = self.collective.rank, self.collective.size
         data = config.data
         shapes = [([config.batch_per_node, 3, data.image_size, data.image_size], "float32")]
@@ -51,8 +44,8 @@ class Pipeline:
         came, handed_on = (_like(*shape, rank.device) for shape in shapes[number : number + 2])
         stage = Stage(layers, rank.device, config.precision == "bfloat16")
         self.stage = PipelineStage(
-            stage, number, size, rank.device, came.requires_grad_(number > 0), handed_on.requires_grad_()
-        )
+            stage, number, size, rank.device, came.requires_grad_(number > 0), handed_on.requires_grad_(), group=row,
+        )  # fmt: skip
         self.schedule = Schedule1F1B(self.stage, self.micro_batches, self._loss, scale_grads=False)
 
     @property

@@ -16,7 +16,7 @@ from repro import models
 from repro.clip import clip
 from repro.clock import Stopwatch
 from repro.comm.collective import Collective
-from repro.comm.subset import among, join
+from repro.comm.subset import join
 from repro.comm.traffic import Traffic
 from repro.config.schema import Config, RunError
 from repro.density import entries
@@ -65,9 +65,11 @@ class Worker:
         self.copy, self.stage = divmod(rank.number, config.stages)
         self.peers, self.agreement = rank.collective, rank.control  # the ranks that hold the same parameters
         if split is not None:
+            from repro.comm import stage_messages  # starts torch.distributed
+
+            row, column = stage_messages.grid(rank.collective, rank.control, config.stages)
             model = split.modules(config.model.name, model)[self.stage]
-            same = range(self.stage, rank.size, config.stages)
-            self.peers, self.agreement = among(rank.collective, same), among(rank.control, same)
+            self.peers, self.agreement = column.collective, column.control
         # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; before it, it does not see it
         weight_decay = config.weight_decay / (1 - config.algo.correction)
         self.replica = Replica(model.to(rank.device), config.momentum, weight_decay)
@@ -84,7 +86,7 @@ class Worker:
         self.forward: Any = model if alone else self.algorithm.wrap(model, rank.collective)
         self.algorithm.begin(self.replica.parameters.data)
         if split is not None:
-            self.pipeline = Pipeline(config, rank, split, model)
+            self.pipeline = Pipeline(config, rank, row, split, model)
             rank.parts = [self.pipeline.collective, self.pipeline.control, self.peers, self.agreement]
 
         self.joint = rank.joint if not alone and aggregator.joint(config, model) else None
