@@ -66,6 +66,7 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
                 as_row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
                 | {name: row[name] for name in ("node", "iterations_s")}
                 | {"overlap": group.settings["overlap"], "modelled_s": modelled[0] if modelled else None}
+                | {"processor": group.machine.get("processor")}
             )
     order = _draw.models_of(rows)
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["node"], row["nodes"]))

@@ -55,6 +55,13 @@ def test_all_rows_have_the_columns_of_the_first(item: figures.Item, data: summar
         assert len({tuple(row) for row in item.table(results)}) <= 1
 
 
+def test_our_selection_in_the_lab_says_which_processor_timed_it() -> None:
+    rows = figures.load(["dilated_iterations"])[0].table(summaries.load())
+    named = {row["compress timed on"] for row in rows if row["node"] != "published"}
+    assert named and all("family" in name for name in named)
+    assert {row["compress timed on"] for row in rows if row["node"] == "published"} == {None}
+
+
 def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: summaries.Results) -> None:
     rows = [row for row in figures.load(["throughput"])[0].table(data) if row["source"] == "published"]
     for row in rows:
