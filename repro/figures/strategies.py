@@ -161,7 +161,8 @@ def measured_note(rows: list[Row]) -> str:
     if split:
         found += (
             " A dot's network is cut by the times of its blocks on the machine that measured it, not on that of the "
-            f"lines; of the model with the same cuts, pipelines take {min(split):.2f} to {max(split):.2f}."
+            f"lines; of the model with the same cuts, pipelines take {min(split):.2f} to {max(split):.2f}: "
+            "TCP carries messages for which the model waits until both their ends are there."
         )
     return found
 
