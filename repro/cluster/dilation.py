@@ -1,8 +1,10 @@
 """Finds the least dilation of time at which this machine carries the links of P nodes: cluster.dilation=auto.
 
 All links are loaded in both directions at once, by small messages, whose time is latency, and by large ones. What this
-machine adds to their stated seconds must be little. The answer is kept in the folder of the runs, as runs of one sweep
-ask for the same.
+machine adds to their stated seconds must be little: to both, or, where iterations of stated compute are measured, to
+what their messages take, of which it is known how much is latency. Dense on 32 nodes hardly waits for latency, and
+would take hours at the dilation that gTop-k needs there. What was measured is kept in the folder of the runs, as runs
+of one sweep ask for the same.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ from typing import Any
 
 import torch
 
+from repro import algorithms, models
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import Pace
 from repro.config.schema import DILATIONS, Config, Network, RunError
+from repro.density import entries
 from repro.json_text import json_text
 from repro.whole_files import write_whole
 
 FILE = "dilation.json"
 SMALL, LARGE = 2048, 1 << 18  # bytes of a message; a large one has more where LATENCIES asks for more
 LATENCIES = 4  # that the bytes of a large message take at least: else what latency absorbs would hide slow cores
-MOST = {SMALL: 1.05, LARGE: 1.05}  # times its stated seconds
+MOST = 1.05  # times the stated seconds
 REPEATS = 5
 
 Launch = Callable[[Config, Callable[..., Any]], Any]
@@ -44,46 +48,59 @@ def resolve(config: Config, launch: Launch) -> float:
     file, wire = Path(config.results) / FILE, config.network
     cores = len(os.sched_getaffinity(0))
     key = f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"
-    known = kept(file)
-    if key not in known:
-        known[key] = find(config, launch)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, json_text(known, indent=1) + "\n")
-    return float(known[key]["dilation"])
-
-
-def kept(file: Path) -> dict[str, dict[str, Any]]:
-    """Returns what was found before; nothing where the file is missing or damaged, as it can be found again."""
-    try:
-        known = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    entries = known.items() if isinstance(known, dict) else ()
-    return {key: one for key, one in entries if isinstance(one, dict) and one.get("dilation") in DILATIONS}
-
-
-def find(config: Config, launch: Launch) -> dict[str, Any]:
-    """Tries one dilation after the other, the least first; returns the one that is enough, and what was measured."""
-    tried = {}
+    known, share = kept(file), latency_share(config)
+    tried = known.setdefault(key, {})
     for dilation in DILATIONS[1:]:
-        cluster = dataclasses.replace(config.cluster, dilation=dilation)
-        found = launch(dataclasses.replace(config, cluster=cluster), trial)
-        tried[dilation] = {str(size): round(ratio, 3) for size, ratio in found.items()}
-        text = f"{found[SMALL]:.2f} and {found[LARGE]:.2f} times what small and large messages should take"
-        print(f"cluster.dilation=auto, {config.nodes} nodes: at {dilation} {text}", file=sys.stderr, flush=True)
-        if all(found[size] <= most for size, most in MOST.items()):
-            return {"dilation": dilation, "tried": tried}
+        if str(dilation) not in tried:
+            cluster = dataclasses.replace(config.cluster, dilation=dilation)
+            found = launch(dataclasses.replace(config, cluster=cluster), trial)
+            tried[str(dilation)] = {str(size): round(ratio, 3) for size, ratio in found.items()}
+            text = f"{found[SMALL]:.2f} and {found[LARGE]:.2f} times what small and large messages should take"
+            print(f"cluster.dilation=auto, {config.nodes} nodes: at {dilation} {text}", file=sys.stderr, flush=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, json_text(known, indent=1) + "\n")
+        if enough(tried[str(dilation)], share):
+            return float(dilation)
     raise RunError(
         f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes even at a dilation of "
         f"{DILATIONS[-1]}. Type fewer nodes, or try again when the machine has less else to do"
     )
 
 
+def latency_share(config: Config) -> float | None:
+    """Returns which part of the seconds of a run's messages is latency; None if that is not known beforehand."""
+    if config.node is None or config.stages > 1:  # messages of a benchmark, of training, or of a pipeline
+        return None
+    parameters = sum(one.numel() for one in models.sized_only(config).parameters())
+    cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
+    latency_s, bytes_s = cost.rounds * config.network.alpha_s, cost.bytes * config.network.beta_s_per_byte
+    return latency_s / (latency_s + bytes_s)
+
+
+def enough(found: dict[str, float], share: float | None) -> bool:
+    small, large = (found[str(size)] for size in (SMALL, LARGE))
+    return (max(small, large) if share is None else share * small + (1 - share) * large) <= MOST
+
+
+def kept(file: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns what was measured before, by place and dilation; nothing of what is missing or damaged."""
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    places = known.items() if isinstance(known, dict) else ()
+    return {place: tried for place, tried in places if isinstance(tried, dict) and all(map(_whole, tried.values()))}
+
+
+def _whole(found: Any) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(str(size)), int | float) for size in (SMALL, LARGE))
+
+
 def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
     """Runs on each rank (a `ranks.Rank`); returns measured over stated seconds of each size of message."""
     pace = Pace(rank.dilation * config.network.alpha_s, config.network.bits_per_s / rank.dilation)
     found = {}
-    for size in MOST:
+    for size in (SMALL, LARGE):
         count = size if size == SMALL else large(config.network)
         out, into = torch.zeros(2, count, dtype=torch.uint8)
         steps = list(distances(rank.size))

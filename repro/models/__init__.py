@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from repro.config.schema import ConfigError
+from repro.config.schema import Config, ConfigError
 from repro.models import _dropout
 from repro.rng import derive
 
@@ -51,6 +51,13 @@ def load(
         _refuse_draws(name, classes, image_size, json.dumps(options))
         torch.default_generator.manual_seed(derive(seed, "weights"))
         return _build(name, classes, image_size, dropout_generator, options)
+
+
+def sized_only(config: Config) -> nn.Module:
+    """Returns the network with shapes but no values."""
+    model, data = config.model, config.data
+    with torch.device("meta"):
+        return load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
 
 
 def blocks(name: str, model: nn.Module) -> list[nn.Module]:

@@ -124,7 +124,7 @@ def rules(config: Config) -> Rules:
         ),
         *(
             (refused, f"together=on: {reason}. Type together=off")
-            for refused, reason in (apart(config, sized_only(config)) if config.together == "on" else ())
+            for refused, reason in (apart(config, models.sized_only(config)) if config.together == "on" else ())
         ),
         (bool(config.cuts) and config.stages == 1, f"cuts={config.cuts}: there is one stage; type stages=2 or more"),
         *((refused, f"stages={config.stages}: {why}") for refused, why in (piped(config) if config.stages > 1 else ())),
@@ -134,7 +134,7 @@ def rules(config: Config) -> Rules:
 def piped(config: Config) -> Rules:
     """Returns each reason against a pipeline of stages, and whether it holds for `config`."""
     algo, stages, nodes, cuts = config.algo, config.stages, config.nodes, config.cuts
-    blocks = len(models.blocks(config.model.name, sized_only(config)))
+    blocks = len(models.blocks(config.model.name, models.sized_only(config)))
     fitting = [count for count in range(2, min(nodes, blocks) + 1) if nodes % count == 0]
     places = f"{stages - 1} ascending numbers from 1 to {blocks - 1}"
     return [
@@ -195,13 +195,6 @@ def apart(config: Config, model: nn.Module) -> Rules:
             f"model={config.model.name} carries a state from batch to batch",
         ),
     ]
-
-
-def sized_only(config: Config) -> nn.Module:
-    """Returns the network with shapes but no values."""
-    model, data = config.model, config.data
-    with torch.device("meta"):
-        return models.load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
 
 
 def joint(config: Config, model: nn.Module) -> bool:

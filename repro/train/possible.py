@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from repro import algorithms
+from repro import algorithms, models
 from repro.config.schema import Config, ConfigError
 from repro.train import aggregator
 
@@ -14,5 +14,5 @@ def check(config: Config) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
     algorithms.load(config.algo, 8)  # an option's value that no range forbids
-    aggregator.sized_only(config)  # takes no memory, whatever the model
+    models.sized_only(config)  # takes no memory, whatever the model
     aggregator.check(config)

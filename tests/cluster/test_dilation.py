@@ -168,12 +168,12 @@ def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
 
     def launch(trial: Config, main: object) -> dict[int, float]:
         tried.append(trial.cluster.dilation)
-        return dict.fromkeys(dilation.MOST, 1 + 1 / trial.cluster.dilation)
+        return dict.fromkeys((dilation.SMALL, dilation.LARGE), 1 + 1 / trial.cluster.dilation)
 
     assert dilation.resolve(one, launch) == 32
     assert dilation.resolve(one, launch) == 32
     assert tried == [8, 16, 32]
-    assert [*json.loads((tmp_path / dilation.FILE).read_text()).values()][0]["tried"]["8"]["2048"] == 1.125
+    assert [*json.loads((tmp_path / dilation.FILE).read_text()).values()][0]["8"]["2048"] == 1.125
     assert dilation.resolve(config(4, 8), launch) == 8
 
 
@@ -183,14 +183,27 @@ def test_large_messages_are_large_beside_the_latency_of_a_fast_network(network: 
     assert dilation.large(compose([f"network={network}"])[0].network) == count
 
 
-@pytest.mark.parametrize("text", ["", '{"a": ', "[1]", '{"a": 8}', '{"a": {"dilation": 3}}', b"\xff\xfe"])
+@pytest.mark.parametrize("text", ["", '{"a": ', "[1]", '{"a": 8}', '{"a": {"8": {"2048": 1}}}', b"\xff\xfe"])
 def test_a_damaged_answer_counts_as_absent(text: str | bytes, tmp_path: Path):
     one = compose(["cluster=lab", "cluster.dilation=auto", f"results={tmp_path}"])[0]
     file = tmp_path / dilation.FILE
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert dilation.kept(file) == {}
-    assert dilation.resolve(one, lambda *_: dict.fromkeys(dilation.MOST, 1.0)) == 8
-    assert [one["dilation"] for one in dilation.kept(file).values()] == [8]
+    assert dilation.resolve(one, lambda *_: {dilation.SMALL: 1.0, dilation.LARGE: 1.0}) == 8
+    assert [[*tried] for tried in dilation.kept(file).values()] == [["8"]]
+
+
+def test_auto_weighs_small_and_large_messages_as_a_run_has_them(tmp_path: Path):
+    """Dense of a large network hardly waits for latency: what small messages need, it does not."""
+    words = ["cluster=lab", "cluster.dilation=auto", "nodes=32", "node=paper", "model=vgg16", "batch_per_node=128"]
+    least = {}
+    for algo in ("dense", "gtopk"):
+        one = compose([*words, f"algo={algo}", "density_warmup=[]", f"results={tmp_path}"])[0]
+        least[algo] = dilation.resolve(
+            one, lambda trial, _: {dilation.SMALL: 1 + 8 / trial.cluster.dilation, dilation.LARGE: 1.02}
+        )
+    assert least == {"dense": 8, "gtopk": 128}
+    assert dilation.latency_share(compose(["cluster=lab", "cluster.dilation=auto"])[0]) is None
 
 
 def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
