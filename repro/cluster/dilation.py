@@ -52,11 +52,7 @@ def resolve(config: Config, launch: Launch) -> float:
     tried = known.setdefault(key, {})
     for dilation in DILATIONS[1:]:
         if str(dilation) not in tried:
-            cluster = dataclasses.replace(config.cluster, dilation=dilation)
-            found = launch(dataclasses.replace(config, cluster=cluster), trial)
-            tried[str(dilation)] = {str(size): round(ratio, 3) for size, ratio in found.items()}
-            text = f"{found[SMALL]:.2f} and {found[LARGE]:.2f} times what small and large messages should take"
-            print(f"cluster.dilation=auto, {config.nodes} nodes: at {dilation} {text}", file=sys.stderr, flush=True)
+            tried[str(dilation)] = measured(config, dilation, launch)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_whole(file, json_text(known, indent=1) + "\n")
         if enough(tried[str(dilation)], share):
@@ -65,6 +61,15 @@ def resolve(config: Config, launch: Launch) -> float:
         f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes even at a dilation of "
         f"{DILATIONS[-1]}. Type fewer nodes, or try again when the machine has less else to do"
     )
+
+
+def measured(config: Config, dilation: int, launch: Launch) -> dict[str, float]:
+    """Tries one dilation, and says how it went; returns measured over stated seconds by the size of a message."""
+    cluster = dataclasses.replace(config.cluster, dilation=dilation)
+    found = launch(dataclasses.replace(config, cluster=cluster), trial)
+    text = f"{found[SMALL]:.2f} and {found[LARGE]:.2f} times what small and large messages should take"
+    print(f"cluster.dilation=auto, {config.nodes} nodes: at {dilation} {text}", file=sys.stderr, flush=True)
+    return {str(size): round(ratio, 3) for size, ratio in found.items()}
 
 
 def latency_share(config: Config) -> float | None:

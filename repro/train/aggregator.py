@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
 
 Rules = list[tuple[bool, str]]  # a condition, and what to say where it holds
-STAGES_NEED = "2.15"  # torch 2.11 sends by a group of ours one message after the other: neighbours wait for each other
+STAGES_NEED = "2.15"  # with 2.11, micro-batches cannot be handed over one by one, and neighbours wait for each other
 
 
 def check(config: Config) -> None:
@@ -139,7 +139,7 @@ def piped(config: Config) -> Rules:
     places = f"{stages - 1} ascending numbers from 1 to {blocks - 1}"
     return [
         (
-            config.node is None and torch.torch_version.TorchVersion(torch.__version__) < STAGES_NEED,
+            config.node is None and torch.__version__ < STAGES_NEED,
             f"needs torch {STAGES_NEED} or later, and this is {torch.__version__}; install it, or type stages=1",
         ),
         (

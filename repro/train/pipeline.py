@@ -59,9 +59,9 @@ class Pipeline:
         """
         losses: list[Tensor] = []
         number = self.collective.rank
-        images = [torch.cat([images for images, _ in batches])] if number == 0 else []  # that torch divides again
-        labels = torch.cat([labels for _, labels in batches]) if number == self.last else None
-        self.schedule.step(*images, target=labels, losses=losses, return_outputs=False)
+        images = [(images,) for images, _ in batches] if number == 0 else None
+        labels = [labels for _, labels in batches] if number == self.last else None
+        self.schedule.step(arg_mbs=images, target_mbs=labels, losses=losses, return_outputs=False)
         sent = self.collective.traffic.bytes_sent
         join(self.whole, self.collective)
         total = torch.stack(losses).sum() if losses else torch.zeros(())

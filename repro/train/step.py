@@ -65,7 +65,7 @@ class Worker:
         self.copy, self.stage = divmod(rank.number, config.stages)
         self.peers, self.agreement = rank.collective, rank.control  # the ranks that hold the same parameters
         if split is not None:
-            from repro.comm import stage_messages  # starts torch.distributed
+            from repro.comm import stage_messages  # loads DeviceMesh
 
             row, column = stage_messages.grid(rank.collective, rank.control, config.stages)
             model = split.modules(config.model.name, model)[self.stage]

@@ -93,7 +93,6 @@ def two_to_one(here: Config, rank: ranks.Rank, data: None) -> list[int]:
 def test_two_large_messages_to_one_rank_lose_nothing_on_the_way():
     (again,) = ranks.launch(config(3, 8, "network=ethernet10g"), two_to_one, nothing)
     segments = 2 * (MEGABYTES << 20) // 1448
-    print("AGAIN", again, segments)
     assert again < segments / 1000  # sent again; a queue of 4 MB lost 180
 
 
