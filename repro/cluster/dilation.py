@@ -31,7 +31,9 @@ from repro.json_text import json_text
 from repro.whole_files import write_whole
 
 FILE = "dilation.json"
-SMALL, LARGE = 2048, 1 << 18  # bytes of a message; a large one has more where LATENCIES asks for more
+# Bytes of a message. Dense sends 2 to 8 MB at a time, and a rank woken late costs it little; a large message has more
+# where LATENCIES asks for more.
+SMALL, LARGE = 2048, 1 << 21
 LATENCIES = 4  # that the bytes of a large message take at least: else what latency absorbs would hide slow cores
 MOST = 1.05  # times the stated seconds
 REPEATS = 5

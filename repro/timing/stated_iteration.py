@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 REPEATS = 3, 9  # of iterations that take longer than WARM_S, and of others
 PLAYED = "messages played again"  # minutes of a dilated lab, in which a rank neither computes nor is in a Collective
 WARM_S = 2.0  # of the lab: what takes longer is not played once more to warm up
-IDLE_S = 0.5  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile
+IDLE_S = 0.25  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile
 
 Parts = list[list[list["Round"]]]  # for each bucket one list of rounds per rank
 
