@@ -43,15 +43,11 @@ Launch = Callable[[Config, Callable[..., Any]], Any]
 
 def resolve(config: Config, launch: Launch) -> float:
     """Returns the dilation that `config` states, or the one found. Raises RunError where none is enough."""
-    if config.cluster.dilation != "auto":
-        return float(config.cluster.dilation)
-    if config.nodes == 1:
-        return float(DILATIONS[1])  # no link carries anything
-    file, wire = Path(config.results) / FILE, config.network
-    cores = len(os.sched_getaffinity(0))
-    key = f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"
+    if config.cluster.dilation != "auto" or config.nodes == 1:
+        return expected(config)
+    file = Path(config.results) / FILE
     known, share = kept(file), latency_share(config)
-    tried = known.setdefault(key, {})
+    tried = known.setdefault(place(config), {})
     for dilation in DILATIONS[1:]:
         if str(dilation) not in tried:
             tried[str(dilation)] = measured(config, dilation, launch)
@@ -63,6 +59,22 @@ def resolve(config: Config, launch: Launch) -> float:
         f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes even at a dilation of "
         f"{DILATIONS[-1]}. Type fewer nodes, or try again when the machine has less else to do"
     )
+
+
+def expected(config: Config) -> float:
+    """Returns the dilation that `config` states, or the least that was not found too little; tries none."""
+    if config.cluster.dilation != "auto":
+        return float(config.cluster.dilation)
+    tried = {} if config.nodes == 1 else kept(Path(config.results) / FILE).get(place(config), {})
+    share = latency_share(config) if tried else None
+    least = (one for one in DILATIONS[1:] if str(one) not in tried or enough(tried[str(one)], share))
+    return float(next(least, DILATIONS[-1]))
+
+
+def place(config: Config) -> str:
+    """Names this machine and the network that it is to carry."""
+    cores, wire = len(os.sched_getaffinity(0)), config.network
+    return f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"
 
 
 def measured(config: Config, dilation: int, launch: Launch) -> dict[str, float]:

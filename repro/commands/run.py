@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
     from repro.config.schema import Config
     from repro.data import Dataset
+    from repro.train.time_left import Forecast
 
 
 def register(app: typer.Typer) -> None:
@@ -69,11 +70,11 @@ def run(
     raise typer.Exit(sweep.run(configs, before_a_run, None if manifest else overrides or [], forecast))
 
 
-def forecast(configs: list[Config]) -> str:
+def forecast(configs: list[Config]) -> Forecast:
     """Calls that of `repro.timing`, which imports torch."""
     from repro.timing import forecast
 
-    return forecast.text(configs)
+    return forecast.of(configs)
 
 
 def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, Any]]:

@@ -88,7 +88,9 @@ def warn(text: str) -> None:
 
 
 def extent(config: Config) -> str:
-    """Returns how much a run trains: `3 epochs`, or `20 steps of 141 epochs`."""
+    """Returns how much a run trains: `3 epochs`, or `20 steps of 141 epochs`; or that it trains nothing."""
+    if config.node is not None:
+        return "iterations of stated compute"
     epochs = plural(config.epochs, "epoch")
     return epochs if config.steps is None else f"{plural(config.steps, 'step')} of {epochs}"
 

@@ -1,4 +1,7 @@
-"""Says before a sweep about how long it will take on this machine and how much disk, from one timed step a model."""
+"""Says before a sweep about how long it will take on this machine and how much disk.
+
+Training: from one timed step a model. Iterations of stated compute in the lab: from what their messages should take.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from repro import algorithms, data, models, screen
 from repro.cluster import environment
 from repro.config.schema import Config
 from repro.runs.checkpoint import KEEP
+from repro.timing import stated_iteration
 from repro.timing.node_profile import layers, model
+from repro.train.time_left import Forecast
 from repro.waiting import track
 
 TIMED_ALONE = 8  # steps' worth of compute before a run: what `before_run` repeats on one rank
@@ -25,23 +30,30 @@ LINE_BYTES = 700  # of a step in metrics.jsonl and in the mirror
 MOST_SAMPLES = 32  # that are timed at once; a larger batch takes proportionally longer
 
 
-def text(configs: Sequence[Config]) -> str:
-    """Returns `about 2 min on this machine, 30 MB of disk`; without a time where it cannot be told from one step."""
+def of(configs: Sequence[Config]) -> Forecast:
+    """Returns `about 2 min on this machine, 30 MB of disk` and the seconds of each run.
+
+    Without a time where it cannot be told from one step.
+    """
     long = steps(configs)
     disk = needed_bytes(configs, long)
     said = f"{screen.size(disk)} of disk in {configs[0].results}"
     free = shutil.disk_usage(_existing(Path(configs[0].results))).free
     if disk > free:
         said += f", where {screen.size(free)} are free: name another place with results=FOLDER"
-    if all(map(tellable, configs)):
-        return f"about {screen.duration(seconds(configs, long))} on this machine, {said}"
-    return said
+    if not all(map(tellable, configs)):
+        return Forecast(said, None)
+    each = seconds(configs, long)
+    return Forecast(f"about {screen.duration(sum(each))} on this machine, {said}", each)
 
 
 def tellable(config: Config) -> bool:
-    """Returns whether a step's time on this machine's processor says how long a run takes."""
-    here = environment.find_place(config) is None and config.cluster.name != "lab"
-    return here and (config.device == "cpu" or not torch.cuda.is_available())
+    """Returns whether a step's time on this machine's processor, or a network's, says how long a run takes."""
+    if environment.find_place(config) is not None:
+        return False
+    if config.cluster.name == "lab":
+        return config.node is not None and config.stages == 1
+    return config.device == "cpu" or not torch.cuda.is_available()
 
 
 def steps(configs: Sequence[Config]) -> list[int]:
@@ -59,18 +71,27 @@ def steps(configs: Sequence[Config]) -> list[int]:
     return found
 
 
-def seconds(configs: Sequence[Config], long: Sequence[int]) -> float:
-    """Times one step of each model and batch among `configs`; returns what all their `long` steps would take."""
-    cases = {_case(config): config for config in configs}
-    labels = f"timing a step of {', '.join(dict.fromkeys(config.model.name for config in cases.values()))}"
-    timed = {_case(config): step_seconds(config) for config in track(cases.values(), labels, len(cases))}
+def seconds(configs: Sequence[Config], long: Sequence[int]) -> list[float]:
+    """Returns what each run would take. Times one step of each model and batch of those of `long` steps that train."""
+    cases = {_case(config): config for config in configs if config.node is None}
+    timed = {}
+    if cases:
+        labels = f"timing a step of {', '.join(dict.fromkeys(config.model.name for config in cases.values()))}"
+        timed = {_case(config): step_seconds(config) for config in track(cases.values(), labels, len(cases))}
     cores = len(os.sched_getaffinity(0))
-    total = 0.0
+    sizes: dict[str, int] = {}
+    found = []
     for config, count in zip(configs, long, strict=True):
+        mirrored = MIRRORED_S if config.wandb.mode != "disabled" else 0
+        if config.node is not None:
+            if _case(config) not in sizes:
+                sizes[_case(config)] = sum(map(math.prod, layers(config)))
+            found.append(STARTED_S + mirrored + stated_iteration.expected_s(config, sizes[_case(config)]))
+            continue
         step = timed[_case(config)]
-        total += count * config.nodes * step / min(cores, config.nodes) + TIMED_ALONE * step
-        total += STARTED_S + (MIRRORED_S if config.wandb.mode != "disabled" else 0)
-    return total
+        training = count * config.nodes * step / min(cores, config.nodes) + TIMED_ALONE * step
+        found.append(STARTED_S + mirrored + training)
+    return found
 
 
 def _case(config: Config) -> str:

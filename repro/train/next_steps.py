@@ -44,19 +44,20 @@ def suggest(
 def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Suggestion]:
     first = configs[0]
     missing = [name for name in PAPERS if name not in {config.algo.name for config in configs}]
-    long = f"{extent(first)} each"
+    trains = first.node is None
+    long = f"{extent(first)} each" if trains else extent(first)
     if missing:
         few = "the other algorithms" if len(missing) > 1 else "the other algorithm"
         yield f"{few} of the article, with these settings ({long})", [
             "repro", "run", *replaced(given, "algo", ",".join(missing))
         ]  # fmt: skip
-    elif first.data.name in EASY:
+    elif trains and first.data.name in EASY:
         kept = [word for word in given if word.partition("=")[0] in KEPT]
         yield "real images, one epoch; the first time it downloads 170 MB", [
             "repro", "run", *kept, "data=cifar10", "model=resnet20", f"algo={','.join(PAPERS)}", "epochs=1"
         ]  # fmt: skip
     seeds = {config.seed for config in configs}
-    if len(seeds) == 1:
+    if trains and len(seeds) == 1:
         count = plural(len(configs), "run")
         yield f"another seed, to see how far results spread ({count}, {long})", [
             "repro", "run", *replaced(given, "seed", str(first.seed + 1))

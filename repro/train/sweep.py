@@ -16,20 +16,21 @@ from repro.config.schema import Config, ConfigError, RunError
 from repro.runs import lock, places, run_folder, same_data
 from repro.screen import plural
 from repro.train import ending
+from repro.train.time_left import Forecast, TimeLeft
 from repro.waiting import waiting
 from repro.whole_files import explain
 
 if TYPE_CHECKING:
     from repro.train.loop import BeforeRun
 
-Forecast = Callable[[list[Config]], str]  # what these runs take, in words; "" = not known
+    Foresee = Callable[[list[Config]], Forecast]
 
 
 def run(
     configs: list[Config],
     before_run: BeforeRun,
     given: Sequence[str] | None = None,
-    forecast: Forecast | None = None,
+    forecast: Foresee | None = None,
 ) -> int:
     """Trains the runs that are not done, resumes those begun, and prints one table. Returns the exit code.
 
@@ -47,15 +48,19 @@ def _run(
     before_run: BeforeRun,
     interrupt: preempt.Interrupt,
     given: Sequence[str] | None,
-    forecast: Forecast | None,
+    forecast: Foresee | None,
 ) -> int:
     place = _place(configs)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     configs = same_data.settle(configs, lambda text: _say(text, speaks))
     _check(configs)
-    for line in _announced(configs, forecast if speaks else None):
+    left = [config for config in configs if run_folder.state(config.folder) != "done"]
+    for line in _announced(configs, left):
         _say(line, speaks)
-    summaries, failures = [], 0
+    said = forecast(left) if speaks and left and forecast is not None and _many(configs) else None
+    if said is not None:
+        _say(f"  {said.text}", speaks)
+    summaries, failures, time_left = [], 0, TimeLeft(configs, left, said)
     try:
         for config in configs:
             summary = _guarded(
@@ -66,6 +71,8 @@ def _run(
             if summary["state"] == "preempted":
                 _say("Stopped as asked; the same command goes on from here.", speaks)
                 break
+            if config in left and (text := time_left.after(config)):
+                _say(text, speaks)
     except KeyboardInterrupt:
         _say("Stopped; the same command goes on from the last checkpoint.", speaks)
         return 130
@@ -82,20 +89,21 @@ def _place(configs: list[Config]) -> environment.Place | None:
     return [environment.find_place(config) for config in configs][-1]
 
 
-def _announced(configs: list[Config], forecast: Forecast | None) -> Iterator[str]:
-    """Yields what will run, what its file says of its cost, and what it will take on this machine."""
-    experiment = configs[0].experiment
-    if experiment == "default" and len(configs) == 1:
+def _announced(configs: list[Config], left: list[Config]) -> Iterator[str]:
+    """Yields what will run, and what its file says of its cost."""
+    if not _many(configs):
         return
-    left = [config for config in configs if run_folder.state(config.folder) != "done"]
+    experiment = configs[0].experiment
     done = f", {len(configs) - len(left)} of them done already" if len(left) < len(configs) else ""
     named = "" if experiment == "default" else f"experiment={experiment}: "
     yield f"{named}{plural(len(configs), 'run')}{done}"
     price = cost(experiment)
     if price is not None:
         yield f"  its file says: {price}"
-    if left and forecast is not None and (estimate := forecast(left)):
-        yield f"  {estimate}"
+
+
+def _many(configs: list[Config]) -> bool:
+    return len(configs) > 1 or configs[0].experiment != "default"
 
 
 def _check(configs: list[Config]) -> None:

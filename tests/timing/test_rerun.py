@@ -8,6 +8,7 @@ import pytest
 from tiny_runs import QUICK, config
 
 from repro import cli
+from repro.cluster import dilation
 from repro.comm.cost_formulas import closed_form
 from repro.comm.traffic import Link
 from repro.config.compose import named_network
@@ -17,6 +18,7 @@ from repro.runs import run_folder
 from repro.timing import forecast, rerun
 from repro.timing.before_run import before_a_run
 from repro.train import loop
+from repro.train.time_left import Forecast, TimeLeft
 
 M = 269_722
 
@@ -89,9 +91,41 @@ def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
     monkeypatch.setattr(forecast.os, "sched_getaffinity", lambda _: {0, 1})
     once = config(tmp_path, *QUICK, "nodes=4", "steps=10")
     twice = config(tmp_path, *QUICK, "nodes=4", "steps=20")
-    assert forecast.seconds([twice], [20]) - forecast.seconds([once], [10]) == pytest.approx(10 * 4 * 0.5 / 2)
+    short, long = forecast.seconds([once, twice], [10, 20])
+    assert long - short == pytest.approx(10 * 4 * 0.5 / 2)
     epochs = config(tmp_path, *QUICK, "nodes=4", "epochs=3")  # of 64 images, 16 of which are a step
     assert forecast.steps([once, twice, epochs]) == [10, 20, 12]
-    assert "on this machine" in forecast.text([once, twice]) and "of disk" in forecast.text([once, twice])
+    said = forecast.of([once, twice])
+    assert said.text.startswith("about ") and "of disk" in said.text and len(said.seconds) == 2
     lab = config(tmp_path, *QUICK, "nodes=4", "steps=20", "cluster=lab")
-    assert "on this machine" not in forecast.text([once, lab]), "a rehearsal in the lab is no training"
+    rehearsal = forecast.of([once, lab])
+    assert "on this machine" not in rehearsal.text and rehearsal.seconds is None, (
+        "a rehearsal in the lab is no training"
+    )
+
+
+def test_iterations_of_stated_compute_are_told_by_their_messages_and_the_dilation(tmp_path: Path) -> None:
+    words = [*QUICK, "data.image_size=32", "cluster=lab", "cluster.dilation=auto", "node=paper_compute", "model=vgg16"]
+    known = {str(dilation.SMALL): 1.5, str(dilation.LARGE): 1.2}
+    few, many = (config(tmp_path, *words, "algo=dense", f"nodes={nodes}") for nodes in (4, 8))
+    assert [dilation.expected(one) for one in (few, many)] == [8, 8]
+    (tmp_path / dilation.FILE).write_text(json.dumps({dilation.place(many): {"8": known}}))
+    assert [dilation.expected(one) for one in (few, many)] == [8, 16], "8 was tried, and is not enough"
+    line_s = 14_728_266 * 4 * few.network.beta_s_per_byte  # of VGG-16, three times; (P-1)/P of it goes twice
+    assert forecast.seconds([few], [1])[0] == pytest.approx(3 * 8 * 1.5 * line_s, rel=0.2)
+    assert forecast.seconds([many], [1])[0] == pytest.approx(3 * 16 * 1.75 * line_s, rel=0.2)
+
+
+def test_the_time_left_follows_what_the_runs_before_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, now = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(4)], iter([100.0, 120.0, 140.0])
+    monkeypatch.setattr("repro.train.time_left.time.monotonic", lambda: next(now))
+    left = TimeLeft(runs, runs[1:], Forecast("", [10.0, 10.0, 40.0]))
+    assert left.after(runs[1]) == "2 of 4 runs, about 2 min left", "it took twice what was said"
+    assert left.after(runs[2]) == "3 of 4 runs, about 1 min left"
+    assert left.after(runs[3]) == ""
+
+
+def test_the_time_left_is_not_told_where_nothing_is_known_of_it(tmp_path: Path) -> None:
+    runs = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(3)]
+    left = TimeLeft(runs, runs, None)
+    assert left.after(runs[0]) == "1 of 3 runs"

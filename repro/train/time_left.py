@@ -1,0 +1,38 @@
+"""Says between the runs of a sweep how many are done, and about how long the others will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from repro.config.schema import Config
+from repro.screen import duration
+
+
+class Forecast(NamedTuple):
+    """What several runs are said to take, in words, and the seconds of each; None = they cannot be told."""
+
+    text: str
+    seconds: Sequence[float] | None
+
+
+class TimeLeft:
+    """Corrects the forecast of the runs that are left by what those before them took."""
+
+    def __init__(self, runs: Sequence[Config], left: Sequence[Config], forecast: Forecast | None):
+        """`left`: those of `runs` that are not done yet, which `forecast` is of."""
+        seconds = (forecast and forecast.seconds) or [None] * len(left)
+        self.expected = dict(zip([config.run_id for config in left], seconds, strict=True))
+        self.total, self.began, self.over_s = len(runs), time.monotonic(), 0.0
+
+    def after(self, config: Config) -> str:
+        """Counts one run; returns `12 of 200 runs, about 40 min left`, or "" if it was the last."""
+        self.over_s += self.expected.pop(config.run_id, None) or 0.0
+        if not self.expected:
+            return ""
+        text = f"{self.total - len(self.expected)} of {self.total} runs"
+        left_s = [seconds for seconds in self.expected.values() if seconds is not None]
+        if self.over_s and len(left_s) == len(self.expected):
+            text += f", about {duration(sum(left_s) * (time.monotonic() - self.began) / self.over_s)} left"
+        return text
