@@ -22,17 +22,18 @@ class TimeLeft:
 
     def __init__(self, runs: Sequence[Config], left: Sequence[Config], forecast: Forecast | None):
         """`left`: those of `runs` that are not done yet, which `forecast` is of."""
-        seconds = (forecast and forecast.seconds) or [None] * len(left)
-        self.expected = dict(zip([config.run_id for config in left], seconds, strict=True))
+        known = None if forecast is None else forecast.seconds
+        self.known = known is not None
+        self.expected = dict(zip([config.run_id for config in left], known or [0.0] * len(left), strict=True))
         self.total, self.began, self.over_s = len(runs), time.monotonic(), 0.0
 
     def after(self, config: Config) -> str:
         """Counts one run; returns `12 of 200 runs, about 40 min left`, or "" if it was the last."""
-        self.over_s += self.expected.pop(config.run_id, None) or 0.0
+        self.over_s += self.expected.pop(config.run_id)
         if not self.expected:
             return ""
         text = f"{self.total - len(self.expected)} of {self.total} runs"
-        left_s = [seconds for seconds in self.expected.values() if seconds is not None]
-        if self.over_s and len(left_s) == len(self.expected):
-            text += f", about {duration(sum(left_s) * (time.monotonic() - self.began) / self.over_s)} left"
-        return text
+        if not self.known:
+            return text
+        pace = (time.monotonic() - self.began) / self.over_s
+        return f"{text}, about {duration(pace * sum(self.expected.values()))} left"
