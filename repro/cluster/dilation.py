@@ -43,8 +43,10 @@ Launch = Callable[[Config, Callable[..., Any]], Any]
 
 def resolve(config: Config, launch: Launch) -> float:
     """Returns the dilation that `config` states, or the one found. Raises RunError where none is enough."""
-    if config.cluster.dilation != "auto" or config.nodes == 1:
-        return expected(config)
+    if config.cluster.dilation != "auto":
+        return float(config.cluster.dilation)
+    if config.nodes == 1:
+        return float(DILATIONS[1])  # no link carries anything
     file = Path(config.results) / FILE
     known, share = kept(file), latency_share(config)
     tried = known.setdefault(place(config), {})
@@ -61,12 +63,11 @@ def resolve(config: Config, launch: Launch) -> float:
     )
 
 
-def expected(config: Config) -> float:
+def expected(config: Config, parameters: int) -> float:
     """Returns the dilation that `config` states, or the least that was not found too little; tries none."""
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
-    tried = {} if config.nodes == 1 else kept(Path(config.results) / FILE).get(place(config), {})
-    share = latency_share(config) if tried else None
+    tried, share = kept(Path(config.results) / FILE).get(place(config), {}), latency_share(config, parameters)
     least = (one for one in DILATIONS[1:] if str(one) not in tried or enough(tried[str(one)], share))
     return float(next(least, DILATIONS[-1]))
 
@@ -86,11 +87,12 @@ def measured(config: Config, dilation: int, launch: Launch) -> dict[str, float]:
     return {str(size): round(ratio, 3) for size, ratio in found.items()}
 
 
-def latency_share(config: Config) -> float | None:
+def latency_share(config: Config, parameters: int | None = None) -> float | None:
     """Returns which part of the seconds of a run's messages is latency; None if that is not known beforehand."""
     if config.node is None or config.stages > 1:  # messages of a benchmark, of training, or of a pipeline
         return None
-    parameters = sum(one.numel() for one in models.sized_only(config).parameters())
+    if parameters is None:
+        parameters = sum(one.numel() for one in models.sized_only(config).parameters())
     cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
     latency_s, bytes_s = cost.rounds * config.network.alpha_s, cost.bytes * config.network.beta_s_per_byte
     return latency_s / (latency_s + bytes_s)

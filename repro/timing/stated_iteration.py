@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 REPEATS = 3, 9  # of iterations that take longer than WARM_S, and of others
 PLAYED = "messages played again"  # minutes of a dilated lab, in which a rank neither computes nor is in a Collective
 WARM_S = 2.0  # of the lab: what takes longer is not played once more to warm up
-RANK_S = 0.1  # ours: a rank's start
+RANK_S = 0.25  # ours: a rank's start
 IDLE_S = 0.25  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile
 
 Parts = list[list[list["Round"]]]  # for each bucket one list of rounds per rank
@@ -81,7 +81,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
 def expected_s(config: Config, parameters: int) -> float:
     """Returns about how many seconds it takes to start the ranks and to measure: what the messages should, D times."""
     cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
-    wire, slow = config.network, dilation.expected(config)
+    wire, slow = config.network, dilation.expected(config, parameters)
     messages_s = slow * (cost.rounds * wire.alpha_s + cost.bytes * wire.beta_s_per_byte)
     quick = messages_s < WARM_S
     return RANK_S * config.nodes + ((config.steps or REPEATS[quick]) + quick) * (IDLE_S + messages_s)
