@@ -98,8 +98,10 @@ class SocketTransport:
         self._held(Incoming(self.wires[peer], peer, HEADER.size, into), None)
 
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
+        """Returns when both messages have ended: its own as in `send`."""
         outgoing = self._outgoing(x, to)
         self._held(Incoming(self.wires[source], source, HEADER.size, into), outgoing)
+        self.clock.sleep_until(self.free_ns)
 
     def all_reduce(self, x: Tensor) -> None:
         """Sums over a ring, round by round: P - 1 rounds add chunks of |x| / P, and P - 1 hand on the sums."""

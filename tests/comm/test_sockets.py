@@ -48,6 +48,19 @@ def vector(rank: int, entries: int) -> torch.Tensor:
     return torch.randn(entries, generator=torch.Generator().manual_seed(rank))
 
 
+def test_a_rank_that_gets_little_for_much_waits_until_its_own_link_is_free() -> None:
+    """Its next message, to another rank, would share the link; the model lets a round end with both its messages."""
+
+    def swapped(collective: Collective) -> float:
+        much = collective.rank == 0
+        began = time.monotonic()
+        out, into = torch.zeros(100_000 if much else 10), torch.zeros(10 if much else 100_000)
+        collective.transport.exchange(out.byte(), 1 - collective.rank, into.byte(), 1 - collective.rank)
+        return time.monotonic() - began
+
+    assert connected(2, swapped, PACE)[0] > 0.1  # 100 kB at a microsecond each; what it gets is there after 40 ms
+
+
 def test_two_ranks_swap_more_than_the_connection_holds() -> None:
     """64 MB: a rank that sends before it reads would wait for the other for ever."""
     size = 16_000_000
