@@ -29,7 +29,7 @@ class TimeLeft:
 
     def after(self, config: Config) -> str:
         """Counts one run; returns `12 of 200 runs, about 40 min left`, or "" if it was the last."""
-        self.over_s += self.expected.pop(config.run_id)
+        self.over_s += self.expected.pop(config.run_id, 0.0)
         if not self.expected:
             return ""
         text = f"{self.total - len(self.expected)} of {self.total} runs"
