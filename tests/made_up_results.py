@@ -6,19 +6,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from made_up_groups import ALGOS, dilated, group, in_stages, made_theirs, measured, on_a_v100, on_both_networks, read
 from made_up_predictions import divided, simulated, tradeoff
 
 from repro.report import summaries
 from repro.report.summaries import Results
-
-ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
-MACHINE = {
-    "versions": {"python": "3.11.0", "torch": "2.11.0"},
-    "cpu": "A processor",
-    "cpus": 2,
-    "gpus": [],
-    "git": {"commit": "0123456789abcdef", "dirty": False},
-}
 
 REFERENCE = [  # two epochs; repeats of one setting lie 0.2 and 0.4 points apart
     {"job": job, "model": "resnet20", "algo": algo, "density": density, "nodes": 4, "batch_per_node": 32, "lr": 0.1}
@@ -141,149 +133,10 @@ def nothing() -> Results:
     return Results(summaries.load().paper, {})
 
 
-def group(
-    model: str,
-    algo: str,
-    *,
-    nodes: int = 4,
-    batch: int = 32,
-    density: float = 0.001,
-    data: str = "cifar10",
-    n_seeds: int = 1,
-    steps: int | None = None,
-    recorded: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """Accuracy rises by 10 points an epoch to 50 %, and is 1 point lower with each next algorithm."""
-    behind = 0.01 * (ALGOS.index(algo) if algo in ALGOS else 1)
-    spread = None if n_seeds == 1 else 0.005
-    apart = 0.005 / 2**0.5  # of two seeds from their mean
-    curve = [
-        {
-            "epoch": epoch,
-            "step": 100 * epoch,
-            "train_loss": 2.5 - 0.2 * epoch,
-            "train_loss_std": spread,
-            "test_loss": 2.4,
-            "test_loss_std": spread,
-            "test_accuracy": 0.1 * epoch - behind,
-            "test_accuracy_std": spread,
-        }
-        for epoch in range(1, 6)
-    ]
-    return {
-        "settings": {
-            "model": {"name": model, "options": {}},
-            "algo": {"name": algo, "options": {"residual": "exact" if "butterfly" in algo else "paper"}},
-            "data": {"name": data, "image_size": 32},
-            "nodes": nodes,
-            "batch_per_node": batch,
-            "accumulate": 1,
-            "precision": "float32",
-            "threads": None,
-            "epochs": 5,
-            "steps": steps,
-            "schedule_epochs": 141,
-            "scale_schedule": True,
-            "lr": 0.1,
-            "lr_drops": [81.0, 122.0, 155.0],
-            "weight_decay": 1e-4,
-            "momentum": 0.9,
-            "density": 1.0 if algo == "dense" else density,
-        },
-        "data": f"{data} (JPEG folder)",
-        "seeds": list(range(n_seeds)),
-        "runs": [f"{model}-{algo}-d{density:g}-n{nodes}-b{batch}-s{seed}" for seed in range(n_seeds)],
-        "machine": MACHINE,
-        "curve": curve,
-        "per_step": {"k": 269, "bytes_sent": 2152, "messages": 1, "rounds": 1},
-        "iteration_time": [
-            {
-                "source": "modelled",
-                "network": "ethernet1g",
-                "nodes": nodes,
-                "compute_s": 0.1,
-                "compress_s": 0.01,
-                "communicate_s": {"dense": 0.4, "topk": 0.05}.get(algo, 0.02),
-            }
-        ],
-        "recorded": recorded or [],
-        "seed_accuracies": [
-            [summaries.rounded(row["test_accuracy"] + side * apart) for row in curve] for side in (-1, 1)
-        ]
-        if n_seeds == 2
-        else [],
-    }
-
-
-def read(group: dict[str, Any]) -> dict[str, Any]:
-    """The same group on text: its perplexity is 100 less its accuracy in percent."""
-    group["settings"]["data"] = {"name": "text", "image_size": 0, "sequence": 35, "classes": 2000}
-    for row in group["curve"]:
-        row["test_perplexity"], row["test_perplexity_std"] = 100 - 100 * row.pop("test_accuracy"), None
-        del row["test_accuracy_std"]
-    return group | {"data": "text (a book)"}
-
-
-def measured(group: dict[str, Any], overlap: str, hidden_s: float = 0.0) -> dict[str, Any]:
-    """The same group, in the lab."""
-    group["settings"]["overlap"] = overlap
-    group["iteration_time"] = [time | {"source": "measured", "hidden_s": hidden_s} for time in group["iteration_time"]]
-    return group
-
-
-def dilated(group: dict[str, Any], overlap: str) -> dict[str, Any]:
-    """The same group in the dilated lab, a tenth slower than modelled, with published compute; three repeats."""
-    (model,) = group["iteration_time"]
-    own = model | {"communicate_s": 1.1 * model["communicate_s"], "hidden_s": 0.1 if overlap == "on" else 0.0}
-    total = own["compute_s"] + own["compress_s"] + own["communicate_s"] - own["hidden_s"]
-    own |= {"source": "measured, dilated 8 x", "dilation": 8.0, "node": "paper", "repeats": 3}
-    own["iterations_s"] = [0.99 * total, total, 1.01 * total]
-    group["settings"]["overlap"] = overlap
-    return group | {"iteration_time": [model | {"node": "paper"}, own]}
-
-
-def on_a_v100(model: str, algo: str, gbps: int) -> dict[str, Any]:
-    """16 nodes; dense sends 4 s at 1 Gbps, gTop-k 0.02 s, ByteGrad 1 s; what compresses takes 0.05 s for it."""
-    seconds = {"gtopk": 0.02, "bytegrad": 1.0}.get(algo, 4.0) / gbps
-    made = dilated(group(model, algo, nodes=16), "on" if algo == "dense" else "off")
-    made["settings"]["network"] = {"name": f"ethernet{gbps}g", "bits_per_s": 1e9 * gbps}
-    exact = algo in ("ddp", "dense")
-    own = {
-        "network": f"ethernet{gbps}g",
-        "compress_s": 0.0 if exact else 0.05,
-        "communicate_s": seconds,
-        "hidden_s": 0.0,
-    }
-    made["iteration_time"] = [time | own for time in made["iteration_time"]]
-    made["iteration_time"][-1]["source"] = "measured, dilated 8 x" + (", latency not held" if algo == "ddp" else "")
-    return made
-
-
-def in_stages(group: dict[str, Any], stages: int) -> dict[str, Any]:
-    group["settings"]["stages"] = stages
-    return group
-
-
-def made_theirs(group: dict[str, Any], authors: str, more_s: float) -> dict[str, Any]:
-    """The same group with messages as the authors' code has them, which take so much longer."""
-    group["settings"]["cluster"] = {"authors": authors}
-    times = [time | {"communicate_s": time["communicate_s"] + more_s} for time in group["iteration_time"]]
-    if "iterations_s" in times[-1]:
-        times[-1]["iterations_s"] = [one + more_s for one in times[-1]["iterations_s"]]
-    return group | {"iteration_time": times}
-
-
 def slowed(algo: str, nodes: int, dilation: int) -> dict[str, Any]:
     """A hundredth slower at twice the dilation."""
     row = collective(algo, nodes)
     return row | {"seconds": row["seconds"] * (1 + dilation / 800), "dilation": float(dilation)}
-
-
-def on_both_networks(group: dict[str, Any]) -> dict[str, Any]:
-    """The same group, its communication a tenth as long on the faster network."""
-    (slow,) = group["iteration_time"]
-    fast = slow | {"network": "ethernet10g", "communicate_s": slow["communicate_s"] / 10}
-    return group | {"iteration_time": [slow, fast]}
 
 
 def record(nodes: int, lost: float = 0.0) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-import made_up_results
+import made_up_groups
 import pytest
 
 from repro import cli, screen
@@ -53,7 +53,7 @@ def simulated() -> str:
 def tuned() -> str:
     (config,) = compose(["algo=low_precision_decentralized", "bucket_mb=25", "overlap=on"])
     time = IterationTime(LARGE, SMALL, 1.0, 0.5)
-    trained = Group(**made_up_results.group("resnet20", "topk", n_seeds=2))
+    trained = Group(**made_up_groups.group("resnet20", "topk", n_seeds=2))
     reach = Reach(trained, 0.9, (123.0, 141.0), (768.0, 900.0))
     return screen.table(planner.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, reach)]))
 

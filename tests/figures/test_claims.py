@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import made_up_groups
 import made_up_results
 import pytest
 
@@ -14,7 +15,7 @@ DENSE = "ResNet-20: gTop-k converges like dense"
 
 def judged(behind: float, n_seeds: int = 2, **settings: Any) -> Row:
     """The claim's row where gTop-k ends `behind` points below dense on each seed, over the whole schedule."""
-    groups = [made_up_results.group("resnet20", algo, n_seeds=n_seeds) for algo in ("dense", "gtopk")]
+    groups = [made_up_groups.group("resnet20", algo, n_seeds=n_seeds) for algo in ("dense", "gtopk")]
     for made in groups:
         made["settings"] |= {"epochs": 141} | settings
     for row in groups[1]["curve"]:
@@ -39,7 +40,7 @@ def test_a_whole_schedule_on_the_papers_nodes_is_decided_by_its_seeds(behind: fl
     [{"correction": 0.9}, {"clip": 1.0}, {"boost": 1.01}, {"wire": "packed"}, {"options": {"residual": "exact"}}],
 )
 def test_a_changed_gtopk_decides_no_claim_of_the_paper(algo: dict[str, Any]) -> None:
-    made = made_up_results.group("resnet20", "gtopk")["settings"]["algo"]
+    made = made_up_groups.group("resnet20", "gtopk")["settings"]["algo"]
     row = judged(0.2, algo=made | algo)
     assert row["verdict"] == "not run"
 
@@ -70,7 +71,7 @@ def test_other_conditions_are_not_met_however_far_apart(settings: dict[str, Any]
 
 def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None:
     def short(epochs: int) -> str:
-        groups = [made_up_results.group("resnet20", algo) for algo in ("dense", "gtopk")]
+        groups = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk")]
         for made in groups:
             made["settings"] |= {"epochs": epochs, "scale_schedule": False}
             made["curve"] = made["curve"][:epochs]
@@ -88,10 +89,10 @@ def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None
 def test_a_measured_node_that_is_not_the_papers_meets_no_condition() -> None:
     def measured(gpu: str) -> str:
         groups = [
-            made_up_results.measured(made_up_results.group("resnet20", algo, nodes=32, steps=1), overlap="off")
+            made_up_groups.measured(made_up_groups.group("resnet20", algo, nodes=32, steps=1), overlap="off")
             for algo in ("dense", "topk", "gtopk")
         ]
-        groups = [made | {"machine": made_up_results.MACHINE | {"gpus": [gpu]}} for made in groups]
+        groups = [made | {"machine": made_up_groups.MACHINE | {"gpus": [gpu]}} for made in groups]
         results = Results(made_up_results.nothing().paper, {"throughput": {"groups": groups}})
         rows = [row for row in claims.table(results) if row["claim"] == "gTop-k over dense on 32 nodes"]
         return next(row["verdict"] for row in rows if row["source"] == "measured")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import made_up_groups
 import made_up_results
 import matplotlib.style
 import pytest
@@ -14,7 +15,7 @@ from repro.report.summaries import Results
 
 def run(algo: str, epochs: int, model: str = "resnet20", scaled: bool = False) -> dict[str, Any]:
     """Five epochs of a curve, whatever `epochs` says."""
-    made = made_up_results.group(model, algo)
+    made = made_up_groups.group(model, algo)
     made["settings"] |= {"epochs": epochs, "scale_schedule": scaled}
     made["runs"] = [f"{made['runs'][0]}-{epochs}-{scaled}"]
     return made

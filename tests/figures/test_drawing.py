@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import made_up_groups
 import made_up_results
 import matplotlib.style
 import pytest
@@ -41,7 +42,7 @@ def epochs(count: int, *algos: str) -> Results:
     """Curves of so many epochs, of a whole schedule."""
     runs = []
     for algo in algos:
-        made = made_up_results.group("resnet20", algo)
+        made = made_up_groups.group("resnet20", algo)
         made["settings"] |= {"epochs": count, "schedule_epochs": count, "scale_schedule": False}
         made["curve"] = [
             made["curve"][0] | {"epoch": epoch, "step": 390 * epoch, "train_loss": 9 / epoch}
@@ -164,7 +165,7 @@ def test_whole_schedules_of_all_networks_can_be_read(width: str) -> None:
 def test_densities_are_a_scale_and_none_is_left_out() -> None:
     """A fifth density was not drawn, and the sparsest of four had a hue of its own."""
     densities = [0.1, 0.05, 0.01, 0.001, 0.0005, 0.0001]
-    runs = [made_up_results.group("resnet20", "gtopk", density=density) for density in densities]
+    runs = [made_up_groups.group("resnet20", "gtopk", density=density) for density in densities]
     data = Results(made_up_results.nothing().paper, {"density_sensitivity": {"groups": runs}})
     (item,) = figures.load(["density_sensitivity"])
     figure, _ = figures.drawn(item, item.table(data))
@@ -231,9 +232,9 @@ def test_names_for_people_are_in_all_tables_and_a_new_algorithm_needs_no_other_e
     (tmp_path / "conf" / "algo" / "my_own.yaml").write_text("name: my_own\nsparse: false\nfamily: quantised\n")
     assert groups.title("algo", "my_own") == "my own"
     data = made_up_results.everything()
-    own = made_up_results.group("resnet20", "my_own", n_seeds=2)
+    own = made_up_groups.group("resnet20", "my_own", n_seeds=2)
     data.summaries["convergence"]["groups"].append(own)
-    data.summaries["families"]["groups"].append(made_up_results.on_both_networks(own))
+    data.summaries["families"]["groups"].append(made_up_groups.on_both_networks(own))
     items = {item.name: item for item in figures.load()}
     assert "my own" in {row["algorithm"] for row in items["accuracies"].table(data)}
     for name in ("convergence", "families"):

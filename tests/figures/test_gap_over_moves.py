@@ -1,5 +1,6 @@
 """Points below dense, and how often an entry can move, of ours and of the reference curves."""
 
+import made_up_groups
 import made_up_results
 import pytest
 
@@ -14,7 +15,7 @@ def rows(*groups: dict) -> list[Row]:
 
 
 def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
-    dense, topk, gtopk = (made_up_results.group("resnet20", algo, n_seeds=2) for algo in ("dense", "topk", "gtopk"))
+    dense, topk, gtopk = (made_up_groups.group("resnet20", algo, n_seeds=2) for algo in ("dense", "topk", "gtopk"))
     found = [row for row in rows(dense, topk, gtopk) if row["source"] == "trained"]
     assert [(row["algo"], row["seeds"]) for row in found] == [
         ("topk", "0"),
@@ -28,14 +29,14 @@ def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
 
 
 def test_old_summaries_of_several_seeds_are_one_mark() -> None:
-    dense, gtopk = (made_up_results.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
+    dense, gtopk = (made_up_groups.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
     del gtopk["seed_accuracies"]
     (row,) = [row for row in rows(dense, gtopk) if row["source"] == "trained"]
     assert (row["n"], row["seeds"], row["below_dense"]) == (2, "0 1", pytest.approx(2))
 
 
 def test_without_a_dense_run_like_it_there_is_no_gap() -> None:
-    dense, gtopk = (made_up_results.group("resnet20", algo, nodes=p) for algo, p in (("dense", 4), ("gtopk", 8)))
+    dense, gtopk = (made_up_groups.group("resnet20", algo, nodes=p) for algo, p in (("dense", 4), ("gtopk", 8)))
     assert [row for row in rows(dense, gtopk) if row["source"] == "trained"] == []
 
 

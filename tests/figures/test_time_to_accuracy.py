@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import made_up_results
+import made_up_groups
 import pytest
 
 from repro.figures import time_to_accuracy
@@ -16,7 +16,7 @@ def results(*groups: dict[str, Any]) -> Results:
 
 def made(algo: str, best: float, nodes: int = 4, **settings: Any) -> dict[str, Any]:
     """A run of 10 epochs in which the accuracy rises evenly to `best`."""
-    group = made_up_results.group("resnet20", algo, nodes=nodes)
+    group = made_up_groups.group("resnet20", algo, nodes=nodes)
     rows = [{"epoch": n, "step": 100 * n, "test_accuracy": best * n / 10, "test_accuracy_std": None} for n in range(11)]
     whole = {"epochs": 141, "scale_schedule": False, "network": {"alpha_s": 1e-3}}
     return group | {"curve": rows[1:], "settings": group["settings"] | whole | settings}

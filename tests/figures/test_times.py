@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import made_up_groups
 import made_up_results
 import pytest
 
@@ -20,8 +21,8 @@ HIDDEN_S = 0.015
 def hiding() -> Results:
     """gTop-k takes 0.1 + 0.01 + 0.02 s, of which it hides HIDDEN_S; dense hides nothing."""
     groups: list[dict[str, Any]] = [
-        made_up_results.measured(made_up_results.group("resnet20", "gtopk", nodes=32), "on", HIDDEN_S),
-        made_up_results.group("resnet20", "dense", nodes=32),
+        made_up_groups.measured(made_up_groups.group("resnet20", "gtopk", nodes=32), "on", HIDDEN_S),
+        made_up_groups.group("resnet20", "dense", nodes=32),
     ]
     return Results(made_up_results.nothing().paper, {name: {"groups": groups} for name in ("throughput", "lab")})
 
@@ -41,7 +42,7 @@ def test_the_labs_iterations_are_as_long_as_they_took(hiding: Results) -> None:
 
 def test_an_iteration_of_the_lab_is_compared_with_dense_on_its_own_network() -> None:
     """On the faster network communication takes a tenth: of dense 0.04 of 0.15 s, of gTop-k 0.002 of 0.112 s."""
-    runs = [made_up_results.on_both_networks(made_up_results.group("resnet20", a)) for a in ("dense", "gtopk")]
+    runs = [made_up_groups.on_both_networks(made_up_groups.group("resnet20", a)) for a in ("dense", "gtopk")]
     rows = lab_iterations.table(Results(made_up_results.nothing().paper, {"lab": {"groups": runs}}))
     gains = {row["network"]: row["over dense"] for row in rows if row["algorithm"] == "gTop-k"}
     assert gains == {
@@ -51,7 +52,7 @@ def test_an_iteration_of_the_lab_is_compared_with_dense_on_its_own_network() -> 
 
 
 def test_the_parts_of_the_breakdown_are_what_an_iteration_waits_for(hiding: Results) -> None:
-    hiding.summaries["throughput"]["groups"][0]["machine"] = made_up_results.MACHINE | {"gpus": ["NVIDIA H200"]}
+    hiding.summaries["throughput"]["groups"][0]["machine"] = made_up_groups.MACHINE | {"gpus": ["NVIDIA H200"]}
     row = next(row for row in time_breakdown.table(hiding) if row["source"] == "measured")
     assert row["communicate_s"] == pytest.approx(0.02 - HIDDEN_S)
     panels = time_breakdown.draw([row]).axes

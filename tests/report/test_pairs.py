@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from made_up_results import group
+from made_up_groups import group
 
 from repro.report import pairs
 from repro.report.summaries import Group

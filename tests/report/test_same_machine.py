@@ -2,7 +2,7 @@
 
 import json
 
-from made_up_results import group
+from made_up_groups import group
 
 from repro.report import pool_seeds, same_machine, summaries
 

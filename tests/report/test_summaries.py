@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_results import group
+from made_up_groups import group
 
 from repro import tables
 from repro.commands.results import collect

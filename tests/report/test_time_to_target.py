@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import made_up_results
+import made_up_groups
 import pytest
 
 from repro.report import time_to_target
@@ -11,7 +11,7 @@ from repro.report.summaries import Group, Results
 
 def group(algo: str = "dense", accuracies: list[list[float]] | None = None, epochs: int = 5, **settings) -> Group:
     """Ten points an epoch of 100 steps with 128 images each; or each seed's accuracies, an epoch at a time."""
-    made = Group(**made_up_results.group("resnet20", algo, n_seeds=len(accuracies or [0])))
+    made = Group(**made_up_groups.group("resnet20", algo, n_seeds=len(accuracies or [0])))
     made = replace(made, settings=made.settings | {"epochs": epochs} | settings)
     if accuracies is None:
         return made
@@ -68,7 +68,7 @@ def test_of_runs_alike_the_soonest_counts_and_else_the_best() -> None:
 
 
 def test_one_evaluation_at_the_end_is_no_curve() -> None:
-    made = made_up_results.group("resnet20", "dense")
+    made = made_up_groups.group("resnet20", "dense")
     one = made | {"curve": made["curve"][-1:]}
     results = Results({}, {"convergence": {"groups": [made]}, "families": {"groups": [one]}, "lab": {"groups": [made]}})
     assert len(time_to_target.trained(results)) == 1

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-import made_up_results
+import made_up_groups
 import pytest
 from typer.testing import CliRunner
 
@@ -123,7 +123,7 @@ def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys:
 
 def groups() -> list[Group]:
     """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
-    found = [made_up_results.group("resnet20", "dense"), made_up_results.group("resnet20", "topk", density=0.001)]
+    found = [made_up_groups.group("resnet20", "dense"), made_up_groups.group("resnet20", "topk", density=0.001)]
     found[1]["settings"]["algo"]["options"] = {}
     return [Group(**one) for one in found]
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-import made_up_results
+import made_up_groups
 import pytest
 from test_planner import STATED, configs
 
@@ -17,7 +17,7 @@ SLOW = ("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6")
 
 def groups(n_seeds: int = 1) -> list[Group]:
     """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
-    found = [Group(**made_up_results.group("resnet20", algo, n_seeds=n_seeds)) for algo in ("dense", "topk")]
+    found = [Group(**made_up_groups.group("resnet20", algo, n_seeds=n_seeds)) for algo in ("dense", "topk")]
     found[1].settings["algo"]["options"] = {}
     return found
 
