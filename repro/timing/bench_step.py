@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import resource
 import statistics
@@ -17,18 +18,20 @@ import torch
 import torch.nn.functional as F
 
 from repro import models, screen
+from repro.cluster import ranks
 from repro.config.schema import Config
-from repro.data import Dataset
+from repro.data import Dataset, Samples
 from repro.json_text import json_text
 from repro.timing import before_run
-from repro.train import loop
+from repro.train import loop, possible
+from repro.train.joint_backward import JointBackward
 from repro.train.step import laid_out
 
 
 def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) -> None:
     """Measures each config's run and three plain loops; appends their medians over `repeats` to out/step.jsonl.
 
-    `run`: `repro run` of so many steps with threads, records and checks, but without evaluation and calibration.
+    `run`: `repro run` of so many steps with threads, records and checks; its evaluation, of few images, is not in it.
     `plain`: one loop over the same per-rank batches with all cores inside each operation, as torch does by default.
     `plain_per_core`: one such loop per core, each with one intra-op thread.
     `plain_per_node`: one such loop per node, as the run has, each with one intra-op thread.
@@ -36,6 +39,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for config in configs:
+        possible.check(config)
         data = loop.load_data(config)
         loops = {"plain": 1, "plain_per_core": _cores(), "plain_per_node": config.nodes}
         rates: dict[str, list[float]] = {name: [] for name in ("run", *loops)}
@@ -83,7 +87,24 @@ def run(config: Config, steps: int) -> float:
     with tempfile.TemporaryDirectory(prefix="repro-bench-") as folder:
         wandb = dataclasses.replace(config.wandb, mode="disabled")
         config = dataclasses.replace(config, results=folder, steps=steps, wandb=wandb)
-        return loop.run(config, before_run.before_a_run)["samples_per_s"]
+        main = functools.partial(loop.train, before_run=before_run.before_a_run)
+        return ranks.launch(config, main, one_test_batch, joint=JointBackward)["samples_per_s"]
+
+
+class First:
+    """Is the first so many of some samples."""
+
+    def __init__(self, samples: Samples, number: int):
+        self.read, self.number = samples.read, min(number, len(samples))
+
+    def __len__(self) -> int:
+        return self.number
+
+
+def one_test_batch(config: Config) -> Dataset:
+    """Returns the data with one test batch a node: a run ends with an evaluation, which takes VGG-16 minutes."""
+    data = loop.load_data(config)
+    return dataclasses.replace(data, test=First(data.test, config.nodes * config.batch_per_node))
 
 
 def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
