@@ -24,5 +24,5 @@ $repro bench step model=resnet20 algo=gtopk nodes=32 data=cifar10 --steps 10 --r
 $repro bench step model=vgg16 algo=gtopk nodes=8 data=cifar10 --steps 5 --repeats 3 --out "$out" "$@"
 for precision in float32 bfloat16; do
     $repro bench step model=resnet20 algo=dense,gtopk nodes=4 precision=$precision data=cifar10 --steps 100 --repeats 5 --out "$out" "$@"
-    $repro bench step model=vgg16 algo=gtopk nodes=4 batch_per_node=128 precision=$precision data=cifar10 --steps 4 --repeats 3 --out "$out" "$@"
+    $repro bench step model=vgg16 algo=dense,gtopk nodes=4 batch_per_node=128 precision=$precision data=cifar10 --steps 4 --repeats 3 --out "$out" "$@"
 done

@@ -22,6 +22,7 @@ from repro.cluster import ranks
 from repro.config.schema import Config
 from repro.data import Dataset, Samples
 from repro.json_text import json_text
+from repro.runs import machine
 from repro.timing import before_run
 from repro.train import loop, possible
 from repro.train.joint_backward import JointBackward
@@ -50,8 +51,9 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
         medians = {name: statistics.median(values) for name, values in rates.items()}
         row: dict[str, Any] = {
             "model": config.model.name, "data": data.description, "algo": config.algo.name, "nodes": config.nodes,
-            "batch_per_node": config.batch_per_node, "precision": config.precision, "cores": _cores(),
-            "steps": steps, "repeats": repeats, "images_per_s": rates, "medians": medians,
+            "batch_per_node": config.batch_per_node, "precision": config.precision,
+            "cores": _cores(), "processor": machine.processor(), "steps": steps, "repeats": repeats,
+            "images_per_s": rates, "medians": medians,
             **{f"run_over_{name}": ratio(rates["run"], rates[name]) for name in loops},
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }  # fmt: skip
