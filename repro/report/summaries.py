@@ -150,7 +150,10 @@ def _compute(group: Group) -> str:
     threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
     size = size or (settings["data"]["sequence"], settings["data"]["classes"])
-    return str((settings["model"], batch, size, settings["precision"], threads, stated, same_machine.kind(machine)))
+    part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has
+    return str(
+        (settings["model"], part, batch, size, settings["precision"], threads, stated, same_machine.kind(machine))
+    )
 
 
 def folder() -> Path:

@@ -27,6 +27,16 @@ def test_compute_of_unlike_machines_is_not_averaged() -> None:
     assert [each.iteration_time[0]["compute_s"] for each in found] == [0.1, 0.3]
 
 
+def test_compute_of_a_stage_is_not_averaged_with_that_of_a_whole_network() -> None:
+    made = [group("resnet20", "gtopk") for _ in range(2)]
+    for one, stages, seconds in zip(made, (1, 4), (0.4, 0.1), strict=True):
+        one["settings"] = one["settings"] | {"stages": stages}
+        for time in one["iteration_time"]:
+            time["compute_s"] = seconds
+    found = summaries.alike([summaries.Group(**one) for one in made])
+    assert [each.iteration_time[0]["compute_s"] for each in found] == [0.4, 0.1]
+
+
 def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
     there = group("resnet20", "gtopk") | {"machine": EPYC}
     new = json.loads(json.dumps(there)) | {"seeds": [7], "runs": ["seven"], "machine": SLOW}
