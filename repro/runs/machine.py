@@ -68,6 +68,17 @@ def rates() -> dict[str, float]:
         return measure()
 
 
+def slow_bfloat16(rates: dict[str, float]) -> str | None:
+    """Returns what to say before a training in bfloat16 where the processor has no instructions for it, else None."""
+    fast, slow = rates["float32_gflops"], rates["bfloat16_gflops"]
+    if slow >= fast:
+        return None
+    return (
+        f"precision=bfloat16 is emulated on this processor: {slow:g} GFLOP/s a core, where float32 has {fast:g}. "
+        "Type precision=float32 to train faster."
+    )
+
+
 def measure(seconds: float | None = None) -> dict[str, float]:
     """Measures the rates now; restores this thread's number of torch threads."""
     import torch

@@ -13,7 +13,7 @@ from repro import data
 from repro.cluster import environment, lab, preempt
 from repro.config.groups import cost
 from repro.config.schema import Config, ConfigError, RunError
-from repro.runs import lock, places, run_folder, same_data
+from repro.runs import lock, machine, places, run_folder, same_data
 from repro.screen import plural
 from repro.train import ending
 from repro.train.time_left import Forecast, TimeLeft
@@ -57,6 +57,8 @@ def _run(
     left = [config for config in configs if run_folder.state(config.folder) != "done"]
     for line in _announced(configs, left):
         _say(line, speaks)
+    if speaks and (slow := _slow_precision(left)):
+        _say(slow, speaks)
     said = forecast(left) if speaks and left and forecast is not None and _many(configs) else None
     if said is not None:
         _say(f"  {said.text}", speaks)
@@ -100,6 +102,20 @@ def _announced(configs: list[Config], left: list[Config]) -> Iterator[str]:
     price = cost(experiment)
     if price is not None:
         yield f"  its file says: {price}"
+
+
+def _slow_precision(left: list[Config]) -> str | None:
+    """Returns what to say where runs train on the CPU in a precision that it emulates."""
+    emulated = [one for one in left if one.precision == "bfloat16" and one.device != "cuda" and one.node is None]
+    if not emulated or (emulated[0].device == "auto" and _gpu()):
+        return None
+    return machine.slow_bfloat16(machine.rates())
+
+
+def _gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _many(configs: list[Config]) -> bool:

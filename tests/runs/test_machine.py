@@ -37,3 +37,9 @@ def test_a_home_that_cannot_be_written_costs_only_the_second(tmp_path: Path, mon
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     monkeypatch.setattr(machine, "SECONDS", 0.001)
     assert machine.rates()["copy_gb_per_s"] > 0
+
+
+def test_a_precision_that_the_processor_emulates_is_named_before_it_takes_hours() -> None:
+    told = machine.slow_bfloat16({"float32_gflops": 44.0, "bfloat16_gflops": 1.7})
+    assert told is not None and "1.7" in told and "precision=float32" in told
+    assert machine.slow_bfloat16({"float32_gflops": 130.0, "bfloat16_gflops": 260.0}) is None
