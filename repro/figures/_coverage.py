@@ -38,7 +38,11 @@ def said(rows: Iterable[Row], experiment: str, wanted: Callable[[Row], bool] = l
     for nodes in sorted({cell["nodes"] for cell in every}, reverse=True):
         mine = [cell for cell in every if cell["nodes"] == nodes]
         parts.append(f"{_counted(mine, there)} on {nodes} nodes{_models(mine, there)}")
-    return f"Measured: {_counted(every, there)} iterations of experiment={experiment}; {', '.join(parts)}."
+    whole = len(cells(experiment))
+    drawn = (
+        f" drawn here of experiment={experiment}'s {whole}" if len(every) < whole else f" of experiment={experiment}"
+    )
+    return f"Measured: {_counted(every, there)} iterations{drawn}; {', '.join(parts)}."
 
 
 def _models(some: list[Row], there: Collection[Cell]) -> str:

@@ -43,7 +43,7 @@ def _fewer_steps(rows: list[Row]) -> str:
     if least is most or least["step"] <= most["step"]:
         return ""
     return (
-        f"Every run sees as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
+        f"Every run sees nearly as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
         f"{least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step moves the weights once, a "
         "sparse step only k of them: the fall is one of fewer moves, not of the batch alone."
     )

@@ -61,7 +61,7 @@ def draw(rows: list[Row]) -> Figure:
         for wire, shade in SHADES.items():
             own, label = [row for row in mine if row["wire"] == wire], f"{_draw.algo_name(algo)}, {wire}"
             _draw.line(panel, own, "nodes", "busiest_bytes", algo, label=label, markerfacecolor="white", alpha=shade)
-    for algo, label in (("dense", "_"), (next((a for a in algos if a != "dense"), "gtopk"), "lower bound")):
+    for algo, label in (("dense", "_"), (next((a for a in algos if a != "dense"), "gtopk"), "lower bound of pairs")):
         mine = [row for row in rows if (row["algo"], row["wire"]) == (algo, "pairs")]
         panel.plot(
             [row["nodes"] for row in mine],

@@ -84,11 +84,12 @@ def draw(rows: list[Row]) -> Figure:
         panel.margins(x=0.12)
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
+    ranges = "; line: the range over steps" if any(row["bytes_sent_least"] for row in rows) else ""
     _legend.note(
         figure,
         *_draw.runs_note(rows),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (of those that do not send in each, "
-        "the mean of a period; line: the range over steps where messages depend on values). Compute is the median of "
+        f"the mean of a period{ranges}). Compute is the median of "
         "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
         f"Not run yet: {', '.join(missing)}." if missing else "",
     )

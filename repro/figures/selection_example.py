@@ -151,7 +151,7 @@ def _notes(rows: Sequence[Row], by_stage: Mapping[tuple[bool, str], Sequence[Row
     ranks = sum(not merge for merge, _ in by_stage)
     return [
         f"Each node selects the k = {k} largest of its gradient + residual. A merge adds what two nodes hold, keeps "
-        "the k largest and drops the rest, which the nodes that selected it put back into their residuals. Right: "
+        "the k largest and drops the rest. Nodes put back into their residuals what is not in the result. Right: "
         "entries before and after.",
         f"Of {len(sums):,} positions that were selected, {several} were selected by several nodes. {alike} of the {k} "
         f"that the tree keeps are among the {k} largest of the sum of all selections; the other {k - alike} of those "

@@ -74,7 +74,7 @@ def draw(rows: list[Row]) -> Figure:
                 start = 100 * (row["compute_s"] + row["compress_s"]) / total - hidden
                 bar = panel.barh(place, hidden, left=start, height=0.22, color=COLOURS["communicate_s"][0])
                 keys.setdefault("communicate, hidden", {})[False] = bar[0]
-            panel.text(101, place, f"{total:.3g} s", va="center", fontsize=6.5)
+            panel.text(101, place, f"{total:#.3g} s", va="center", fontsize=6.5)
         panel.set_yticks(range(len(bars)), [_label(row) for row in bars], fontsize=6.5)
         panel.set(ylim=(len(bars) - 0.5, -0.5), xlim=(0, 100))
         panel.grid(False)

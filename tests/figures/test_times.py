@@ -89,7 +89,7 @@ def test_what_of_a_sweep_was_measured_is_counted_from_its_file() -> None:
     assert (len(_coverage.cells("dilated")), len(of_paper)) == (4 * (4 * 11 + 6), 4 * (4 * 5 + 1))
     some = [cell for cell in of_paper if cell["nodes"] == 32 or (cell["nodes"], cell["model"]) == (8, "vgg16")][:-2]
     assert _coverage.said(some, "dilated", lambda cell: place.items() <= cell.items()) == (
-        "Measured: 24 of 84 iterations of experiment=dilated; "
+        "Measured: 24 of 84 iterations drawn here of experiment=dilated's 200; "
         "19 of 21 on 32 nodes (ResNet-20, VGG-16, AlexNet 4 of 5, ResNet-50), 0 of 21 on 16 nodes, "
         "5 of 21 on 8 nodes (VGG-16), 0 of 21 on 4 nodes."
     )
