@@ -80,6 +80,11 @@ class Algo(Checked):
         """Returns whether what is selected from is made of the gradient by `correction`, `clip` or `boost`."""
         return bool(self.correction or self.clip or self.boost != 1)
 
+    @property
+    def momentum(self) -> float:
+        """Returns the momentum of each rank's velocity, from which it selects: `correction`, or DGC's own option."""
+        return float(self.correction or self.options.get("momentum", 0.0))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Checked):

@@ -37,6 +37,23 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp
     assert any(line.get("skipped") for line in run_folder.read_metrics(skipping.folder))
 
 
+@pytest.mark.parametrize("algo", ["dense", "gtopk_corrected", "dgc algo.selector=exact density_warmup=[]"])
+def test_weights_decay_as_fast_wherever_momentum_comes(algo, tmp_path, monkeypatch):
+    """DGC's momentum comes before its selection, as a correction does: the decay must make up for both."""
+    norms = []
+
+    def nothing(worker, batches):
+        worker.replica.gradient.zero_()
+        norms.append(worker.replica.parameters.detach().double().norm().item())
+        return 0.0
+
+    monkeypatch.setattr(Worker, "_backward", nothing)
+    long = ["data.train_images=800", "lr=0.1", "weight_decay=1e-4", "evaluate_every=9"]
+    loop.run(config(tmp_path, *QUICK, *f"algo={algo}".split(), "nodes=1", "steps=70", *long))
+    a_step = 1 - (norms[-1] / norms[-21]) ** (1 / 20)  # after fifty momentum has come to its end
+    assert a_step == pytest.approx(0.1 * 1e-4 / (1 - 0.9), rel=0.02)
+
+
 def test_each_phase_has_its_label_and_its_own_bar(tmp_path, monkeypatch):
     """The bar stood at 0/? while a rank was timed, and at 100 % while it evaluated."""
     seen = []
