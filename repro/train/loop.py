@@ -101,7 +101,9 @@ class Training:
         self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / "recorded.json"
         self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
         self.steps = config.steps or config.epochs * self.per_epoch
-        self.window = torch.zeros(2, dtype=torch.float64)  # since the last evaluation: sum of losses, number of steps
+        self.window = torch.zeros(
+            2, dtype=torch.float64
+        )  # since the last evaluation, without skipped steps: sum of losses, count
         self.sent = Sent()
         self.began, self.made, self.told = time.perf_counter(), 0, 0.0  # the steps made since it began
         self.timed: list[Step] = []  # where this rank's clock is a node's
@@ -125,6 +127,8 @@ class Training:
                 self.one_step(step, list(islice(batches, self.config.micro_batches)))
                 step += 1
                 if step % AGREE_EVERY == 0 and any_rank(self.rank.control, self.rank.interrupt.is_set()):
+                    if self.due(step) and not self.window[1]:  # all were skipped: nothing would tell the next session
+                        self.evaluate(step)
                     self.save(step)
                     return self.tell("preempted", step)
                 every, ends = self.config.checkpoint_every, step % self.per_epoch == 0 or step == self.steps
@@ -152,7 +156,7 @@ class Training:
         done = train_step(self.worker, step + 1, batches, lr, density)
         if not done.skipped:
             self.sent.add(done.traffic)
-        self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
+            self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
         self.made += 1
         if self.config.compare_every and (step + 1) % self.config.compare_every == 0:
             self.compare(step + 1)

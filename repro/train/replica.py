@@ -7,6 +7,10 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
+from repro.models import _carried
+
+ForwardState = tuple[list[Tensor], list[list[Tensor]]]
+
 
 class Replica:
     """A network whose parameters, and their `.grad`, are views into `parameters` [m] and `gradient` [m].
@@ -42,6 +46,17 @@ class Replica:
     def statistics(self) -> list[Tensor]:
         """Returns BatchNorm's running means and variances: this rank's own, never part of the update."""
         return [buffer for buffer in self.model.buffers() if buffer.is_floating_point()]
+
+    def forward_state(self) -> ForwardState:
+        """Returns a copy of what forward passes change: BatchNorm's statistics, and what recurrent layers carry."""
+        return [buffer.clone() for buffer in self.statistics()], _carried.states(self.model)
+
+    def put_back(self, state: ForwardState) -> None:
+        """Undoes what forward passes changed since `forward_state` returned `state`."""
+        statistics, carried = state
+        for buffer, value in zip(self.statistics(), statistics, strict=True):
+            buffer.copy_(value)
+        _carried.put(self.model, carried)
 
     def digest(self) -> int:
         """Returns 63 bits that differ when any bit of the parameters does."""

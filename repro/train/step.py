@@ -163,6 +163,7 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     collective, peers, replica, algorithm = worker.rank.collective, worker.peers, worker.replica, worker.algorithm
     collective.traffic, communicated_s, hidden_s = Traffic(), collective.seconds, collective.hidden_s
     algorithm.density, worker.step = density, step  # before backward, during which buckets may be sent
+    before = replica.forward_state() if worker.config.on_nonfinite == "skip" else None
     timer = Stopwatch()
 
     with timer("compute"):
@@ -170,6 +171,8 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
         skip = not all_finite(worker)
     between_s = 0.0 if worker.pipeline is None else collective.seconds - communicated_s  # stages, waits included
     if skip:
+        if before is not None:
+            replica.put_back(before)  # one bad batch would stay in BatchNorm's statistics for good
         time = IterationTime(timer["compute"] - between_s, 0.0, between_s)
         return Step(loss, collective.traffic, time, activations=worker.activations, skipped=True)
 

@@ -5,7 +5,8 @@ import os
 import weakref
 
 import pytest
-from tiny_runs import QUICK, config
+import torch
+from tiny_runs import QUICK, bits, config
 
 from repro.config.compose import named_network
 from repro.config.schema import RunError
@@ -35,6 +36,30 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp
     skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
     assert loop.run(skipping)["state"] == "done"
     assert any(line.get("skipped") for line in run_folder.read_metrics(skipping.folder))
+
+
+@pytest.mark.parametrize("together", ["off", "on"])
+def test_a_step_that_is_skipped_leaves_nothing_behind(together, tmp_path, monkeypatch):
+    """One batch of one rank left 38 of 38 statistics that were not finite, and no loss after it was."""
+    compute = Worker._backward
+
+    def backward(worker, batches):
+        if worker.rank.number == 1 and worker.step == 2:
+            batches = [(images * torch.inf, labels) for images, labels in batches]
+        return compute(worker, batches)
+
+    monkeypatch.setattr(Worker, "_backward", backward)
+    run = config(
+        tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "accumulate=2", "on_nonfinite=skip",
+        f"together={together}",
+    )  # fmt: skip
+    loop.run(run)
+    lines = list(run_folder.read_metrics(run.folder))
+    losses = [line["loss"] for line in lines if line["kind"] == "step" and not line.get("skipped")]
+    (last,) = (line for line in lines if line["kind"] == "eval")
+    assert len(losses) == 3 and last["train_loss"] is not None and last["test_loss"] is not None
+    for rank in range(2):
+        assert all(torch.isfinite(x).all() for x in bits(run.folder)[f"rank-{rank:05d}.pt"]["statistics"])
 
 
 @pytest.mark.parametrize("algo", ["dense", "gtopk_corrected", "dgc algo.selector=exact density_warmup=[]"])

@@ -4,6 +4,7 @@ import copy
 
 import torch
 
+from repro.models import _carried
 from repro.train.replica import Replica
 
 
@@ -24,3 +25,15 @@ def test_steps_are_those_of_torch_sgd_and_gradients_land_in_the_flat_vector():
     expected = torch.cat([p.detach().reshape(-1) for p in theirs.parameters()])
     assert torch.allclose(replica.parameters, expected, rtol=1e-5, atol=1e-7)
     assert torch.equal(torch.cat([p.reshape(-1) for p in replica.model.parameters()]), replica.parameters)
+
+
+def test_what_a_forward_pass_changes_can_be_put_back():
+    replica = Replica(_carried.LSTM(4, 4, batch_first=True), momentum=0.0, weight_decay=0.0)
+    replica.model.register_buffer("running_mean", torch.zeros(4))
+    good, bad = torch.ones(2, 3, 4), torch.full((2, 3, 4), torch.nan)
+    replica.model(good)
+    before = replica.forward_state()
+    replica.model.running_mean += torch.nan
+    replica.model(bad)
+    replica.put_back(before)
+    assert torch.equal(replica.model.running_mean, torch.zeros(4)) and torch.isfinite(replica.model(good)).all()
