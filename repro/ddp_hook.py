@@ -32,7 +32,7 @@ class State:
     the new DDP has not formed the buckets that were saved, the gradient is put together as they have it, and sent
     after backward, not beside it. A state saved within the first two steps begins with them again.
 
-    The hook does not see the optimizer: where the algorithm has momentum of its own (dgc, qadam), it must have none.
+    The hook does not see the optimizer, which must have no momentum where the algorithm or `correction` brings one.
     """
 
     def __init__(

@@ -47,10 +47,10 @@ def wrap(
     GradScaler skips one for itself, the others wait for it.
 
     Raises ConfigError, here or at the step, for what would train something else than was meant: an optimizer with
-    momentum where the algorithm has its own (dgc, qadam), a second wrap of the same optimizer, a state loaded before
-    this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is frozen or
-    unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch leaves them
-    out, and may get none later; one without a gradient in a later step counts as zeros.
+    momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
+    before this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is
+    frozen or unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch
+    leaves them out, and may get none later; one without a gradient in a later step counts as zeros.
     """
     if KEY in optimizer.state:
         raise ConfigError(
@@ -170,13 +170,17 @@ class Node:
 
 
 def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
-    """Raises ConfigError where the algorithm has momentum of its own and the optimizer would add to it."""
-    if not groups.has_momentum(algo.name):
+    """Raises ConfigError where the algorithm has momentum, of its own or by `correction`, and the optimizer too."""
+    own = groups.has_momentum(algo.name)
+    if not own and not algo.correction:
         return
+    momentum = (
+        f"algo={algo.name} has momentum of its own" if own else f"algo.correction={algo.correction:g} is momentum"
+    )
     for group in optimizer.param_groups:
         if group.get("momentum") or group.get("betas", (0.0,))[0]:
             raise ConfigError(
-                f"algo={algo.name} has momentum of its own, and the optimizer's on top of it trains to nothing: "
+                f"{momentum}, and the optimizer's on top of it trains to nothing: "
                 "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
             )
 

@@ -57,6 +57,7 @@ def test_chosen_as_on_the_command_line(name, options):
         ("gtopk", {"density": "0.1"}, "density=0.1: expected a number"),
         ("gtopk", {"seed": -1}, "seed=-1: must be at least 0"),
         ("ddp", {}, "algo=ddp: DistributedDataParallel wraps the model itself"),
+        ("topk", {"mask": "selected"}, "algo.mask=selected sets entries of velocities to zero, and there are none"),
     ],
 )
 def test_what_cannot_be_wrapped(name, options, message, alone):
@@ -144,23 +145,29 @@ def test_a_state_from_before_its_place_changed_is_read(alone):
     assert residual.any() and torch.equal(node.algorithm.state_dict()["residual"], residual)
 
 
-@pytest.mark.parametrize("name", ["dgc", "qadam"])
-def test_momentum_twice_is_refused(name, alone):
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        *((name, {}, f"algo={name} has momentum of its own") for name in ("demo", "dgc", "gtopk_corrected", "qadam")),
+        ("topk", {"correction": 0.9}, "algo.correction=0.9 is momentum"),
+    ],
+)
+def test_momentum_twice_is_refused(name, options, message, alone):
     """It trained to nothing. A scheduler may bring momentum later, so the steps look too."""
     for optimizer_of in (
         lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
         lambda model: torch.optim.AdamW(model.parameters()),
     ):
         model = torchrun_loops.Network(0)
-        with pytest.raises(ConfigError, match=f"algo={name} has momentum of its own"):
-            distributed.wrap(model, optimizer_of(model), name)
+        with pytest.raises(ConfigError, match=message):
+            distributed.wrap(model, optimizer_of(model), name, **options)
     model = torchrun_loops.Network(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    distributed.wrap(model, optimizer, name)
+    distributed.wrap(model, optimizer, name, **options)
     model(torchrun_loops.INPUTS[0]).sum().backward()
     optimizer.step()
     optimizer.param_groups[0]["momentum"] = 0.9
-    with pytest.raises(ConfigError, match=f"algo={name} has momentum of its own"):
+    with pytest.raises(ConfigError, match=message):
         optimizer.step()
 
 

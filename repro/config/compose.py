@@ -69,7 +69,10 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     known = [f"algo.{key}" for key in values["algo"] if key not in groups.FIXED]
     for key, value in options.items():
         groups.check_key(f"algo.{key}", known, f"algo.{key}={value}")
-    return Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
+    algo = Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
+    if algo.idle_mask:
+        raise ConfigError(algo.idle_mask)
+    return algo
 
 
 def named_network(name: str) -> Network:

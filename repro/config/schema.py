@@ -81,6 +81,13 @@ class Algo(Checked):
         return bool(self.correction or self.clip or self.boost != 1)
 
     @property
+    def idle_mask(self) -> str:
+        """Returns why `mask` does nothing, and what to type; "" where it does something, or is none."""
+        if self.mask == "none" or self.correction:
+            return ""
+        return f"algo.mask={self.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9"
+
+    @property
     def momentum(self) -> float:
         """Returns the momentum of each rank's velocity, from which it selects: `correction`, or DGC's own option."""
         return float(self.correction or self.options.get("momentum", 0.0))

@@ -105,10 +105,7 @@ def rules(config: Config) -> Rules:
             algo.correction > 0 and config.momentum > 0,
             f"algo.correction={algo.correction:g}: momentum before selection takes the place of SGD's; type momentum=0",
         ),
-        (
-            algo.mask != "none" and algo.correction == 0,
-            f"algo.mask={algo.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9",
-        ),
+        (bool(algo.idle_mask), algo.idle_mask),
         (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
             f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
