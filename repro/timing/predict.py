@@ -55,6 +55,8 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
     aggregator.check(config)
     if config.stages > 1:
         raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
+    if config.hierarchical:
+        raise ConfigError("hierarchical=true: its messages inside a machine are not modelled; leave hierarchical out")
     spans = aggregator.spans(config, shapes)
     overlap = overlaps(config)
     period, compute_s = algorithms.period(config.algo), max(moments)

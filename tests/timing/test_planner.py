@@ -69,6 +69,12 @@ def test_candidates_of_pairs_travel_in_every_format_asked_for() -> None:
         planner.candidates(own, "all", [None], ["rice"])
 
 
+def test_two_levels_of_machines_are_not_predicted() -> None:
+    """With hierarchical=true it predicted the flat algorithm."""
+    with pytest.raises(ConfigError, match="hierarchical=true: its messages.* leave hierarchical out"):
+        predict.iteration(configs("algo=dense", "hierarchical=true")[0], [[1000]], [0.05], 0.0)
+
+
 def test_what_it_says_to_type_is_what_it_would_run() -> None:
     given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
     for choice in ranked("algo=dense,topk"):
