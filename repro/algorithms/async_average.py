@@ -17,6 +17,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.traffic import Round, Traffic
 
 
 class Algorithm(algorithms.Algorithm):
@@ -29,7 +30,7 @@ class Algorithm(algorithms.Algorithm):
             raise ValueError(f"algo.delay={delay}: must be at least 1 and below algo.period={period}")
         self.period, self.delay, self.steps = period, delay, 0
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="average")
-        self.correction: Future[Tensor] | None = None
+        self.correction: Future[tuple[Tensor, list[Round]]] | None = None  # and the rounds of its average
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         return gradient
@@ -42,25 +43,34 @@ class Algorithm(algorithms.Algorithm):
             self.correction = self.thread.submit(_correction, parameters.clone(), collective.aside())
         elif self.steps % self.period == 0 and self.correction is not None:
             began = time.perf_counter()
-            parameters += self.correction.result()
+            correction, rounds = self.correction.result()
+            parameters += correction
             self.correction = None
             collective.join(collective.aside(), time.perf_counter() - began)
+            for done in rounds:
+                collective.traffic.add(done)
 
     def state_dict(self) -> dict[str, Any]:
         """Waits for an average that is in progress, then returns the state."""
-        correction = None if self.correction is None else self.correction.result()
-        return {"steps": self.steps, "correction": correction}
+        if self.correction is None:
+            return {"steps": self.steps, "correction": None}
+        correction, rounds = self.correction.result()
+        return {"steps": self.steps, "correction": [correction, [tuple(done) for done in rounds]]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps, self.correction = state["steps"], None
-        if state["correction"] is not None:
+        saved = state["correction"]
+        if saved is not None:
+            correction, rounds = (saved, []) if isinstance(saved, Tensor) else saved  # checkpoints of before: no rounds
             self.correction = Future()
-            self.correction.set_result(state["correction"])
+            self.correction.set_result((correction, [Round(*done) for done in rounds]))
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, period: int = 4, delay: int = 2) -> Cost:
         return all_reduce(size, parameters)
 
 
-def _correction(snapshot: Tensor, aside: Collective) -> Tensor:
-    return aside.all_reduce(snapshot.clone()).div_(aside.size).sub_(snapshot)
+def _correction(snapshot: Tensor, aside: Collective) -> tuple[Tensor, list[Round]]:
+    correction = aside.all_reduce(snapshot.clone()).div_(aside.size).sub_(snapshot)
+    rounds, aside.traffic = aside.traffic.rounds, Traffic()  # kept with the correction: both outlive a resume
+    return correction, rounds

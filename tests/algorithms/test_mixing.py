@@ -9,6 +9,7 @@ from thread_ranks import on_ranks
 from tiny_runs import latest
 
 from repro import algorithms
+from repro.comm.collective import Collective
 from repro.config.compose import algorithm as choice
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
@@ -178,6 +179,24 @@ def test_a_background_average_is_applied_as_late_as_was_said():
     correction = alone[:, 1].mean(0) - alone[:, 1]
     assert torch.allclose(ranks[:, :3], alone[:, :3], atol=1e-6)
     assert torch.allclose(ranks[:, 3], alone[:, 3] + correction, atol=1e-6)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_background_average_is_counted_once_over_a_resume(anew):
+    """Its messages were counted in the step that applies it, and gone if a run went on from before that step."""
+
+    def body(collective):
+        algorithm, weights = algorithms.load(choice("async_average", {"period": 4, "delay": 2}), M), torch.zeros(M)
+        for step in range(4):
+            algorithm.mix(weights, collective)
+            if step == 2 and anew:
+                state = algorithm.state_dict()
+                algorithm = algorithms.load(choice("async_average", {"period": 4, "delay": 2}), M)
+                algorithm.load_state_dict(state)
+                collective = Collective(collective.transport)
+        return collective.traffic.bytes_sent, collective.traffic.messages, len(collective.traffic.rounds)
+
+    assert on_ranks(2, body) == 2 * [(4 * M, 2, 1)]
 
 
 def test_a_background_average_is_counted_and_hidden(tmp_path):
