@@ -51,7 +51,15 @@ class StepRecorder(Algorithm):
         return update
 
     def _residual(self, like: Tensor) -> Tensor:
-        return self.inner.state_dict().get("residual", torch.zeros_like(like))
+        """Returns what this rank keeps [m]; of the chunk that it owns, that is also what it keeps for all ranks."""
+        state = self.inner.state_dict()
+        kept, server = state.get("residual", torch.zeros_like(like)), state.get("server_residual")
+        if server is None:
+            return kept
+        kept = kept.clone()
+        own = kept[self.control.rank * len(server) :][: len(server)]
+        own += server[: len(own)]
+        return kept
 
     def _record(self, held: Tensor, update: Tensor, rounds: list[Any]) -> dict[str, Any]:
         """Describes a step. `held` [m] is the gradient plus the residual before it; mass is the sum of magnitudes."""

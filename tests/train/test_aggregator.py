@@ -1,5 +1,6 @@
 """What may be combined is decided before any rank starts, and what is made of several algorithms is one of them."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from algorithm_steps import CHOICES
 from thread_ranks import on_ranks
 from tiny_runs import QUICK, config
 
@@ -158,6 +160,23 @@ def test_a_recorder_answers_all_as_what_it_records(tmp_path):
         assert odd.seen == []
 
     on_ranks(1, body)
+
+
+@pytest.mark.parametrize("name", ["topk", "onebit"])
+def test_what_an_owner_keeps_is_not_recorded_as_lost(name, tmp_path):
+    """Four chunks of 1,001 entries, the last of which is shorter: what onebit rounds there stays with its owner."""
+    m, file = 1001, tmp_path / "recorded.json"
+
+    def body(collective):
+        recorder = StepRecorder(algorithms.load(CHOICES[name], m), collective, [3], file)
+        source = torch.Generator().manual_seed(collective.rank)
+        for _ in range(3):
+            recorder.density = 0.01
+            recorder.step(torch.randn(m, generator=source), collective)
+
+    on_ranks(4, body)
+    (record,) = json.loads(file.read_text())
+    assert record["lost_mass"] < 1e-5 * record["held_mass"]
 
 
 def test_buckets_and_levels_answer_as_their_parts():
