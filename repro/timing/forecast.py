@@ -11,13 +11,15 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from repro import algorithms, data, models, screen
 from repro.cluster import environment
-from repro.config.schema import Config
+from repro.config.schema import Algo, Config
 from repro.runs.checkpoint import KEEP
 from repro.timing import stated_iteration
 from repro.timing.node_profile import layers, model
@@ -27,6 +29,7 @@ from repro.waiting import track
 TIMED_ALONE = 8  # steps' worth of compute before a run: what `before_run` repeats on one rank
 STARTED_S, MIRRORED_S = 1.5, 3.5  # ours: a run's start and end, and those of its mirror, besides the steps
 LINE_BYTES = 700  # of a step in metrics.jsonl and in the mirror
+STAND_IN = 1 << 16  # parameters of which an algorithm's state is sized
 MOST_SAMPLES = 32  # that are timed at once; a larger batch takes proportionally longer
 
 
@@ -129,9 +132,10 @@ def step_seconds(config: Config) -> float:
 def needed_bytes(configs: Sequence[Config], long: Sequence[int]) -> float:
     """Returns the bytes of the run folders: the checkpoints that stand there at once at most, and a line for each step.
 
-    Parameters and momentum are saved once, the residual of an algorithm that has one by each rank.
+    Parameters and momentum are saved once, or by each rank where each has its own; what an algorithm keeps by each.
     """
     vectors: dict[str, int] = {}  # bytes of a gradient
+    kept: dict[str, float] = {}
     total = 0.0
     for config, count in zip(configs, long, strict=True):
         if config.node is not None:  # nothing is trained, so there is no checkpoint
@@ -139,9 +143,29 @@ def needed_bytes(configs: Sequence[Config], long: Sequence[int]) -> float:
             continue
         if _case(config) not in vectors:
             vectors[_case(config)] = 4 * sum(map(math.prod, layers(config)))
-        shared, own = 2, int(config.algo.sparse) + 2 * algorithms.of(config.algo).mixes
-        total += (KEEP + 1) * vectors[_case(config)] * (shared + config.nodes * own) + LINE_BYTES * count
+        if (algo := str(config.algo)) not in kept:
+            kept[algo] = kept_vectors(config.algo)
+        copies = config.nodes // config.stages
+        saved = copies * kept[algo] + 2 * (copies if algorithms.of(config.algo).mixes else 1)
+        total += (KEEP + 1) * vectors[_case(config)] * saved + LINE_BYTES * count
     return total
+
+
+def kept_vectors(algo: Algo) -> float:
+    """Returns how many times a gradient's bytes one rank's state of the algorithm has: that of a small stand-in.
+
+    What is made in the first steps only (onebit's part of 1/P for all ranks) is left out.
+    """
+    algorithm = algorithms.load(algo, STAND_IN, shapes=[(STAND_IN,)])
+    algorithm.begin(torch.zeros(STAND_IN))
+    return _bytes(algorithm.state_dict()) / (4 * STAND_IN)
+
+
+def _bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        return state.nbytes
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else ()
+    return sum(map(_bytes, parts))
 
 
 def _existing(folder: Path) -> Path:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_runs import QUICK, config
+from tiny_runs import QUICK, config, latest
 
 from repro import cli
 from repro.cluster import dilation
@@ -82,6 +82,16 @@ def test_the_disk_that_is_told_before_is_what_a_run_takes(finished: list[Config]
         assert taken / 2 < forecast.needed_bytes([one], [2]) < 4 * taken
     stated = config(finished[0].folder, *QUICK, "nodes=4", "cluster=lab", "node=paper")
     assert forecast.needed_bytes([stated], [2]) < 1e4, "it trains nothing, so it has no checkpoint"
+
+
+@pytest.mark.parametrize("algo", ["gtopk_corrected", "onebit", "qadam", "local_sgd"])
+def test_what_an_algorithm_keeps_is_in_the_disk_that_is_told(algo: str, tmp_path: Path) -> None:
+    """A checkpoint of qadam was seven times as large as was told."""
+    run = config(tmp_path, *QUICK, f"algo={algo}", "nodes=4", "steps=1")
+    loop.run(run)
+    taken = sum(path.stat().st_size for path in latest(run.folder)[1].iterdir())
+    told = (forecast.needed_bytes([run], [1]) - forecast.LINE_BYTES) / (forecast.KEEP + 1)
+    assert told == pytest.approx(taken, rel=0.2)
 
 
 def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
