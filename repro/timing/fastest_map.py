@@ -93,9 +93,10 @@ def _predict(
 
 
 def begun(configs: Sequence[Config]) -> dict[str, Any]:
-    """Returns the summary so far, or an empty one if it was made with other settings.
+    """Returns the summary so far with the networks that its rows are of, or an empty one where it has no rows.
 
-    Where only the accuracies are others, what was timed stays and the maps are made again.
+    Where only the accuracies are others, what was timed stays and the maps are made again. Raises ConfigError where it
+    has rows that would be lost.
     """
     algos, machine = {label(config): config.algo for config in configs}, provenance.describe("cpu", "random images")
     networks = [named_network(name) for name in group_options("network")]
@@ -112,10 +113,23 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "on_map": [relaxes(algo) == "exact" or algo.name in learning for algo in algos.values()],
     }
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
-    if any(before.get(name) != value for name, value in settings.items()):
+    if all(network in settings["networks"] for network in before.get("networks", [])):
+        settings["networks"] = before.get("networks") or settings["networks"]  # a file that is new since changes no row
+    if others := [name for name, value in settings.items() if before.get(name) != value]:
+        if before.get("rows"):
+            raise ConfigError(
+                f"{OUT} was made with other settings ({', '.join(others)}), and its rows would be lost. "
+                "Type what it was made with, or move the file elsewhere and type this again."
+            )
         before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
     elif all(before.get(name) == value for name, value in shown.items()):
         return before
+    asked = [(config.model.name, config.nodes) for config in configs]
+    if any((row["model"], row["nodes"]) not in asked for row in before.get("rows", [])):
+        raise ConfigError(
+            f"{OUT} was made with other accuracies of experiment=families, so that all its maps are to be made again. "
+            "Type repro map with all its models and nodes, or move the file elsewhere and type this again."
+        )
     return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
 
 

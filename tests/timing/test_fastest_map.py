@@ -119,6 +119,27 @@ def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.
         fastest_map.run(compose([*keys, *grid, "algo=gtopk"]), print)
 
 
+def test_another_network_loses_no_row_and_other_settings_are_refused(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "batch_per_node=2", "tradeoff.node=0.1", "algo=dense,gtopk"]
+    keys += ["tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]"]
+    monkeypatch.setattr(fastest_map, "group_options", lambda group: ["ethernet1g", "ethernet10g"])
+    fastest_map.run(compose([*keys, "nodes=4"]), print)
+    first = json.loads(file.read_text())
+    monkeypatch.setattr(fastest_map, "group_options", lambda group: ["ethernet100m", "ethernet1g", "ethernet10g"])
+    fastest_map.run(compose([*keys, "nodes=2"]), print)
+    both = json.loads(file.read_text())
+    assert both["rows"][0] == first["rows"][0] and len(both["rows"]) == 2
+    assert both["networks"] == first["networks"], "the seconds of every row are of these"
+    with pytest.raises(ConfigError, match=r"other settings \(density\).* move the file"):
+        fastest_map.run(compose([*keys, "nodes=4", "density=0.01"]), print)
+    monkeypatch.setattr(fastest_map, "trained", lambda: ({}, set()))
+    with pytest.raises(ConfigError, match="accuracies"):
+        fastest_map.run(compose([*keys, "nodes=4"]), print)
+    assert json.loads(file.read_text()) == both
+
+
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """random-k stays at chance in the committed runs of experiment=families, however short its iteration is."""
     monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
