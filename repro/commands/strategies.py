@@ -16,6 +16,7 @@ def strategies(overrides: Overrides = None) -> None:
 
     \b
     repro strategies                                      four networks on 4 to 32 nodes, 1 to 100 Gbps: minutes
+    repro strategies model=resnet20 nodes=4               a part of it; the other predictions stay
     repro run experiment=strategies                       the same on 4 and 8 nodes, measured in the dilated lab
     repro plot figures --only strategies                  both in one figure
 
@@ -23,7 +24,7 @@ def strategies(overrides: Overrides = None) -> None:
     """
     from repro.config import compose
 
-    configs = compose.typed(overrides or [], {"experiment": "strategies"})
+    configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32"})
     from repro.timing import strategies as predicted
 
     predicted.run(configs, print)

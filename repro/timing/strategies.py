@@ -23,7 +23,6 @@ from repro.train.split import Block, Split, balanced
 from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/split_predictions.json")
-NODES = (4, 8, 16, 32)
 WIRES = ("ethernet1g", "ethernet10g", "infiniband100g")
 STAGES = (2, 4, 8, 16)
 LARGER = 4  # times the images of a step, where gradients are accumulated before they are sent
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 
 def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
-    """Predicts every strategy for the networks of `configs` and writes OUT; what OUT has timed already stays.
+    """Predicts every strategy for the networks and nodes of `configs`; what OUT has timed, and its other rows, stay.
 
     Raises ConfigError.
     """
@@ -41,21 +40,35 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
     timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
-    rows: list[Row] = []
+    wires = [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks]
+    known: dict[tuple[str, int], list[Row]] = {}
+    for row in before.get("rows", []):
+        known.setdefault((row["model"], row["nodes"]), []).append(row)
     firsts = {config.model.name: config for config in reversed(configs) if config.algo.sparse}  # they have a density
     if not firsts:
         raise ConfigError("the strategies need a density: type algo=gtopk,... too")
+    counts = {model: sorted({one.nodes for one in configs if one.model.name == model}) for model in reversed(firsts)}
+    kept = known.keys() - {(model, nodes) for model in counts for nodes in counts[model]}
+    if kept and before["networks"] != rounded(wires):
+        raise ConfigError(
+            f"{OUT} was made with other networks, and rows of it would not agree with new ones. "
+            "Type repro strategies without model= and nodes=, or move the file elsewhere and type this again."
+        )
     for model, config in reversed(firsts.items()):
         if model not in timed:
             timed[model] = rounded([dataclasses.asdict(block) for block in stated_stages.shares(config)])
         blocks = [Block(**block) for block in timed[model]]
-        for nodes in NODES:
-            for one in candidates(config, blocks, nodes):
-                rows += [one | on for on in _on_wires(one.pop("seconds"), one["images"], networks)]
-        say(f"{model}: {len([row for row in rows if row['model'] == model])} predictions")
+        for nodes in counts[model]:
+            known[model, nodes] = [
+                one | on
+                for one in candidates(config, blocks, nodes)
+                for on in _on_wires(one.pop("seconds"), one["images"], networks)
+            ]
+        say(f"{model}: {sum(len(known[model, nodes]) for nodes in counts[model])} predictions")
+    rows = [row for own in known.values() for row in own]
     summary = {
         "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
-        "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
+        "networks": wires,
     }  # fmt: skip
     OUT.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()

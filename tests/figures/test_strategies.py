@@ -1,8 +1,14 @@
 """The best number of stages of each strategy, and what the lab measured, never in one column."""
 
-import made_up_results
+import json
 
+import made_up_results
+import pytest
+
+from repro.config.compose import compose
+from repro.config.schema import ConfigError
 from repro.figures import strategies
+from repro.timing import strategies as predicted
 
 
 def test_the_fastest_that_trains_alike_is_marked() -> None:
@@ -20,3 +26,22 @@ def test_predicted_and_measured_have_columns_of_their_own() -> None:
     measured = [row for row in rows if row["source"].startswith("measured, dilated")]
     assert len(measured) == 2 and {row["stages"] for row in measured} == {1, 2}
     assert all((row["predicted_s"] is None) == (row in measured) == (row["measured_s"] is not None) for row in rows)
+
+
+def test_predicting_one_network_keeps_the_others(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = json.loads(predicted.OUT.read_text())
+    file = tmp_path / "split_predictions.json"
+    file.write_text(json.dumps(committed))
+    monkeypatch.setattr(predicted, "OUT", file)
+    configs = compose(["experiment=strategies", "model=resnet20", "nodes=4"])
+    asked: list[int] = []
+    row = {"model": "resnet20", "nodes": 4, "images": 1, "seconds": lambda link: link.alpha_s}
+    monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: asked.append(nodes) or [dict(row)])
+    predicted.run(configs, print)
+    others = [one for one in committed["rows"] if (one["model"], one["nodes"]) != ("resnet20", 4)]
+    rows = json.loads(file.read_text())["rows"]
+    assert asked == [4] and len(rows) == len(others) + len(predicted.WIRES)
+    assert [one for one in rows if one in others] == others
+    file.write_text(json.dumps(committed | {"networks": []}))
+    with pytest.raises(ConfigError, match="other networks"):
+        predicted.run(configs, print)
