@@ -24,6 +24,17 @@ def test_an_algorithm_is_one_file_and_one_yaml(tmp_path):
         shutil.copytree(ROOT / folder, tmp_path / folder)  # with __pycache__, which spares it the compilations
     (tmp_path / "repro/algorithms/signs.py").write_text(python)
     (tmp_path / "conf/algo/signs.yaml").write_text(yaml)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("golden", "made_before"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shared = ["tests/algorithms/test_algorithms.py", "-k", "signs and not gloo", "-n", "0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *shared],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
     words = "run algo=signs data=synthetic data.train_images=64 data.test_images=16 nodes=3 steps=2 batch_per_node=4"
     done = subprocess.run(
         [sys.executable, "-m", "repro", *words.split(), "compare_every=1", "wandb.mode=disabled"],
