@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -29,6 +30,19 @@ def write_whole(file: Path, content: str | bytes) -> None:
         with suppress(OSError):
             unfinished.unlink()  # on a full disk this makes room for the status
         raise
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Yields an empty .part beside the file, which takes its place at the end; an error before leaves both.
+
+    A link stays a link, and a device is written to.
+    """
+    place = Path(os.path.realpath(file))
+    part = place if place.exists() and not place.is_file() else place.with_name(place.name + ".part")
+    part.write_text("")
+    yield part
+    part.replace(place)
 
 
 def overwrite(file: Path, content: str) -> None:

@@ -1,4 +1,4 @@
-"""Measures collectives in the lab beside the model and the lower bound; each row is written as it is measured."""
+"""Measures collectives in the lab beside the model and the lower bound; rows gather in a .part until all are there."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from repro.json_text import json_text
 from repro.tables import Row
 from repro.timing import dry_run, wire_replay
 from repro.timing.bench_links import middle
+from repro.whole_files import replacing
 
 CASE_S = 8.0  # seconds; a slow case is repeated less often, but at least three times
 SECONDS = {"measured": "seconds", "spread": "spread", "modelled": "modelled", "bound": "bound", "step": "step_s"}
@@ -61,7 +62,7 @@ class Log(NamedTuple):
 
 
 def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats: int, file: Path) -> list[Row]:
-    """Measures every algorithm of `configs` at every size; fills `file` (.jsonl) row by row. Raises ConfigError."""
+    """Measures every algorithm of `configs` at every size; writes `file` (.jsonl) at the end. Raises ConfigError."""
     launches: dict[tuple[Any, ...], list[Config]] = {}
     for config in configs:
         if config.cluster.name != "lab":
@@ -69,16 +70,16 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
         alike = config.nodes, config.network.name, str(config.network), str(config.cluster)
         launches.setdefault(alike, []).append(config)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("")
     rows: list[Row] = []
     began, total = time.time(), len(sizes) * sum(map(len, launches.values()))
-    for group in launches.values():
-        log = Log(file.absolute(), began, len(rows), total)
-        main = functools.partial(all_collectives, group, sizes, repeats, log)
-        measured = ranks.launch(group[0], main, ranks.no_data)
-        rows += measured
-        print()
-        screen.show(cells(measured), keys=3)
+    with replacing(file) as part:
+        for group in launches.values():
+            log = Log(part, began, len(rows), total)
+            main = functools.partial(all_collectives, group, sizes, repeats, log)
+            measured = ranks.launch(group[0], main, ranks.no_data)
+            rows += measured
+            print()
+            screen.show(cells(measured), keys=3)
     return rows
 
 

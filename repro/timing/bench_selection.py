@@ -26,7 +26,7 @@ from repro.json_text import json_text
 from repro.tables import Row
 from repro.train import loop
 from repro.train.replica import Replica
-from repro.whole_files import write_whole
+from repro.whole_files import replacing, write_whole
 
 BUDGET_S = 2.0  # seconds of one method in one case, but at least three repeats
 MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
@@ -87,9 +87,11 @@ def measure(
     out: Path,
 ) -> list[Row]:
     """Writes out/selection.jsonl, one line per method and case, and a figure. Raises ConfigError."""
+    for _ in read(recorded):
+        pass  # all can be read: measuring takes minutes
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    with (out / "selection.jsonl").open("w") as file:
+    with replacing(out / "selection.jsonl") as part, part.open("w") as file:
         for name, residual, gradient in itertools.chain(normal(sizes), read(recorded)):
             x = residual + gradient
             for density, count in itertools.product(densities, threads):

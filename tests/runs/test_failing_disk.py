@@ -20,9 +20,10 @@ from tiny_runs import bits, equal
 
 from repro import cli
 from repro.config.compose import compose
-from repro.config.schema import Config
+from repro.config.schema import Config, ConfigError
 from repro.report import summaries
 from repro.runs import machine, run_folder
+from repro.timing import bench_collectives, bench_selection
 from repro.train import loop
 
 RUN = [
@@ -232,3 +233,37 @@ def test_the_disk_that_fails_fails_as_it_says(tmp_path: Path) -> None:
     assert code == 99 and (place / "a").read_bytes() == b"y" * 100 and not (place / "b").exists()
     assert (tmp_path / "log").read_text().splitlines() == ["open a", "write a", "open a", "write a", "open b"]
     assert json.dumps(failing_disk.kind("/a/step-000000004")) == '"step-N"'
+
+
+@pytest.mark.parametrize("bench", ["selection", "collectives"])
+def test_a_measurement_that_is_interrupted_leaves_the_rows_of_the_one_before(
+    bench: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    file = tmp_path / f"{bench}.jsonl"
+    file.write_text("before\n")
+    monkeypatch.setattr(bench_selection, "time_in_turns", interrupt)
+    monkeypatch.setattr(bench_collectives.ranks, "launch", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        if bench == "selection":
+            bench_selection.measure([1000], [0.01], [1], [], 3, tmp_path)
+        else:
+            bench_collectives.measure_collectives(compose(["cluster=lab", "nodes=2"]), [1000], 3, file)
+    assert file.read_text() == "before\n"
+    monkeypatch.setattr(bench_collectives.ranks, "launch", lambda *_: [])
+    monkeypatch.setattr(bench_collectives, "cells", lambda _: [{"algo": 1, "nodes": 1, "k": 1, "parameters": 1}])
+    if bench == "collectives":
+        bench_collectives.measure_collectives(compose(["cluster=lab", "nodes=2"]), [1000], 3, file)
+        assert file.read_text() == "" and list(tmp_path.iterdir()) == [file], "it takes the place of the one before"
+
+
+def test_every_recorded_gradient_is_read_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "selection.jsonl").write_text("before\n")
+    monkeypatch.setattr(bench_selection, "time_in_turns", None)
+    with pytest.raises(ConfigError, match="--recorded .*No such file"):
+        bench_selection.measure([1000], [0.01], [1], [tmp_path / "none.pt"], 3, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["selection.jsonl"]
