@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +79,10 @@ class RunFolder:
     def resume(self, step: int, position: Position | None = None, passed_over: Sequence[str] = ()) -> None:
         """Goes on after `step`: removes what an earlier, longer session wrote beyond it, and a torn line.
 
-        `position` is that of the checkpoint; `passed_over` says of later checkpoints why they are not used.
+        `position` is that of the checkpoint; `passed_over` says of later checkpoints why they are not used. Where none
+        is left to go on from, all that they belong to is kept aside, as it may be worth a repair.
         """
+        aside = _kept_aside(self.folder) if passed_over and not step else None
         self.metrics.cut(step, position)
         self.provenance["resumed_at"] = step
         self._save_provenance()
@@ -86,7 +90,8 @@ class RunFolder:
         if step:
             self.progress.say(f"resuming {self.folder} after step {step}{why}")
         elif why:
-            self.progress.say(f"starting {self.folder} again from its first step{why}")
+            kept = f"; what was there is in {aside}" if aside else ""
+            self.progress.say(f"starting {self.folder} again from its first step{why}{kept}")
 
     def log(self, line: dict[str, Any]) -> None:
         self.metrics.append(line)
@@ -218,6 +223,16 @@ def time_line(config: Config, source: str, time: IterationTime, dilation: float 
     where = {"network": config.network.name, "nodes": config.nodes}
     slowed = {} if dilation == 1 else {"dilation": dilation}
     return {"kind": "iteration_time", "source": source, **where, **time.row(), **slowed}
+
+
+def _kept_aside(folder: Path) -> Path:
+    """Copies metrics.jsonl and moves the checkpoints into the first damaged-N that is free; returns it."""
+    place = next(path for number in count(1) if not (path := folder / f"damaged-{number}").exists())
+    place.mkdir()
+    shutil.copyfile(folder / metrics.NAME, place / metrics.NAME)
+    if (folder / "checkpoints").exists():
+        (folder / "checkpoints").rename(place / "checkpoints")
+    return place
 
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,24 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tm
     assert equal(bits(run.folder), whole)
 
 
+def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
+    loop.run(run)
+    whole, metrics = bits(run.folder), run.folder / "metrics.jsonl"
+    damaged = metrics.read_bytes().replace(b'"kind"', b'"k#nd"', 1)
+    metrics.write_bytes(damaged)
+    run_folder.write_status(run.folder, "running", 3, 3)
+    loop.run(run)
+    aside = run.folder / "damaged-1"
+    assert f"is not what it was then; what was there is in {aside}\n" in capsys.readouterr().err
+    assert (aside / "metrics.jsonl").read_bytes() == damaged
+    assert equal(bits(aside), whole) and equal(bits(run.folder), whole)
+    metrics.write_bytes(damaged)
+    run_folder.write_status(run.folder, "running", 3, 3)
+    loop.run(run)
+    assert equal(bits(run.folder / "damaged-2"), whole)
+
+
 def test_a_file_that_is_no_checkpoint_is_refused_without_torchs_advice_to_run_it(tmp_path):
     class Odd:
         def __reduce__(self):
