@@ -122,10 +122,8 @@ def _parse(text: str) -> Any:
     name, equals, _ = text.partition("=")
     if name[:1] in "+~" or "@" in name or name.split(".")[0] == "hydra":
         raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {groups.LIST_KEYS}")
-    group, *field = name.split(".")
-    if group in groups.KINDS and field and field[0] in groups.FIXED and name != "network.name":
-        options = ", ".join(groups.group_options(group))
-        raise ConfigError(f"{text}: this is fixed by {group}=NAME; choose one of {options}.")
+    if name != "network.name":
+        groups.check_fixed(name, text)
     if not equals:
         hint = groups.near(name, [*groups.GROUPS, *groups.root_keys()], "{}=...")
         raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")

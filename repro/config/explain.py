@@ -54,6 +54,7 @@ def explain(key: str) -> Iterator[str]:
         for name in groups.group_options(key):
             yield f"  {key}={name}: {head(key, name)}"
         return
+    groups.check_fixed(key, f"--explain {key}")
     where = list(_where(key))
     if not where and key not in groups.root_keys():
         groups.check_key(key, [*groups.root_keys(), *options()], f"--explain {key}")

@@ -131,6 +131,13 @@ GUESSED = {
 MEANT = {name: meant for names, meant in GUESSED.items() for name in names}
 
 
+def check_fixed(name: str, said: str) -> None:
+    """Raises ConfigError for what an option of a group brings with it, which no override changes."""
+    group, *field = name.split(".")
+    if group in KINDS and field and field[0] in FIXED:
+        raise ConfigError(f"{said}: this is fixed by {group}=NAME; choose one of {', '.join(group_options(group))}.")
+
+
 def check_key(name: str, known: list[str], said: str) -> None:
     if name in known or name in GROUPS or name == "network.name":  # the name of a network=PATH
         return
