@@ -57,6 +57,8 @@ def load(folder: Path) -> Trained:
             damage = str(error)
         reasons.append(f"of step {found.step}, {damage}")
     what = f"no checkpoint that can be used ({'; '.join(reasons)})" if reasons else "no checkpoint"
+    if run_folder.state(folder) == "done":  # `repro run` would leave it as it is
+        raise ConfigError(f"{folder} has {what}: remove the folder and type its `repro run` again.")
     raise ConfigError(f"{folder} has {what}: type its `repro run` again to go on with it.")
 
 

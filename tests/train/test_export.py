@@ -127,6 +127,9 @@ def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path):
     with pytest.raises(ConfigError, match=r"no checkpoint that can be used .*step 12.*step 6.*repro run"):
         trained.load(folder)
     shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(ConfigError, match="has no checkpoint: remove the folder and type"):  # it is done
+        trained.load(folder)
+    run_folder.write_status(folder, "failed", 12, 12)
     with pytest.raises(ConfigError, match="has no checkpoint: type"):
         export.run(folder, "safetensors", tmp_path / "net.safetensors")
     assert not list(tmp_path.glob("net*"))
