@@ -75,6 +75,7 @@ GUESSED = {
     "run --explain model.name": "this is fixed by model=NAME; choose one of",
     "run --explain algo.sparse": "this is fixed by algo=NAME; choose one of",
     "run --explain network.name": "this is fixed by network=NAME; choose one of",
+    f"{RUN} --line 3": "--line 3 needs --manifest FILE",
     "simulate --run nowhere network=ethernet10g": "this is no run folder",
     "simulate --run nowhere nodes=8": "a finished run keeps its settings",
     "simulate --run nowhere": "type network=ethernet10g",

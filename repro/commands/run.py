@@ -29,7 +29,7 @@ def run(
         typer.Option(metavar="KEY", autocompletion=complete_key, help="Say what a key does, and its source, and stop."),
     ] = None,
     manifest: Annotated[Path | None, typer.Option(help="A manifest of `repro launch`, with --line.")] = None,
-    line: Annotated[int, typer.Option(help="Which run of the manifest.")] = 1,
+    line: Annotated[int | None, typer.Option(help="Which run of the manifest.  [default: 1]")] = None,
 ) -> None:
     """Train one run, or every run of a sweep one after another.
 
@@ -56,7 +56,10 @@ def run(
 
     if manifest is not None and overrides:
         raise compose.ConfigError("--manifest has all settings already; leave out KEY=VALUE")
-    configs = compose.typed(overrides or []) if manifest is None else [slurm.read_line(manifest, line)]
+    if manifest is None and line is not None:
+        raise compose.ConfigError(f"--line {line} needs --manifest FILE")
+    number = 1 if line is None else line
+    configs = compose.typed(overrides or []) if manifest is None else [slurm.read_line(manifest, number)]
     if show:
         from repro.config.show import text
 
