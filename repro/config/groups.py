@@ -58,6 +58,14 @@ def _titles(folder: Path) -> dict[str, str]:
     return {name: str(yaml.safe_load(line[1])) for name, line in lines.items() if line}
 
 
+@functools.cache
+def default(model: str, key: str) -> Any:
+    """Returns the value of a key that a run of `model` has by default: its YAML's, else that of conf/config.yaml."""
+    files = (conf_folder() / "model" / f"{model}.yaml", conf_folder() / "config.yaml")
+    values = (yaml.safe_load(path.read_text()) for path in files if path.is_file())
+    return next(own[key] for own in values if key in own)
+
+
 def has_momentum(algo: str) -> bool:
     """Returns whether the algorithm has momentum of its own: its YAML then sets the optimizer's to 0."""
     values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())

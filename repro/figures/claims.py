@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from repro.compression.pair_sizes import LOSSLESS
+from repro.config import groups
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
 from repro.report import intervals, momentum, pairs, reference_curves, verdicts
@@ -78,10 +79,24 @@ def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Gr
 
 
 def _as_published(settings: dict[str, Any]) -> bool:
-    """Returns whether a run has the paper's rules: momentum after aggregation, its residual, lossless pairs."""
-    algo = settings["algo"]
+    """Returns whether a run has the paper's rules of what is selected, from what, and of how it is applied.
+
+    The k largest of each node's whole gradient are selected exactly, clipped and warmed up as the authors' code does,
+    and travel unrounded; what is lost goes where the paper says, and momentum comes after aggregation.
+    """
+    algo, model = settings["algo"], settings["model"]["name"]
+    warmup = groups.default(model, "density_warmup")  # density_sensitivity does not scale it
     changed = algo.get("clip") or algo.get("boost", 1) != 1 or algo["options"].get("residual", "paper") != "paper"
-    return momentum.rule(settings) == momentum.AFTER and not changed and algo.get("wire", "pairs") in LOSSLESS
+    return (
+        momentum.rule(settings) == momentum.AFTER
+        and not changed
+        and algo.get("wire", "pairs") in LOSSLESS
+        and algo.get("selector", "exact") == "exact"
+        and settings.get("scope", "global") == "global"
+        and not settings.get("hierarchical")
+        and (settings.get("clip_grad") or 0.0) == groups.default(model, "clip_grad")
+        and (settings["density"] == 1 or settings.get("density_warmup", warmup) == warmup)
+    )
 
 
 def _compared(

@@ -51,6 +51,9 @@ def test_a_short_run_meets_the_same_epoch_of_a_long_one() -> None:
         {"scale_schedule": True},
         {"lr_warmup_epochs": 0},
         {"lr_drop_factor": 0.5},
+        {"clip_grad": 0.1},
+        {"hierarchical": True},
+        {"on_nonfinite": "skip"},
     ],
 )
 def test_unlike_runs_are_not_compared(settings: dict[str, Any]) -> None:
