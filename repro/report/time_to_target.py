@@ -23,7 +23,7 @@ class Reach:
     target: float
     epochs: tuple[float, ...]
     samples: tuple[float, ...]
-    elsewhere: bool = False  # whether they did on another schedule than the one that is compared
+    elsewhere: str = ""  # in what they differ from the runs that are compared, if they got there: schedule or precision
 
     @property
     def best(self) -> float:
@@ -83,17 +83,21 @@ def schedule(group: Group) -> str:
     return f"{written} epochs compressed to {group.settings['epochs']}" if group.compressed else f"{written} epochs"
 
 
-def of_one_schedule(groups: Iterable[Group], target: float) -> list[Group]:
-    """Returns the groups of the schedule on which most algorithms reached the target; of several the one as written."""
-    by_schedule: dict[str, list[Group]] = {}
+def of_one_schedule(groups: Iterable[Group], target: float, precision: str = "float32") -> list[Group]:
+    """Returns the groups of one schedule and one precision: those with which most algorithms reached the target.
+
+    Of several, the schedule as it is written comes first, then `precision`.
+    """
+    alike: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        by_schedule.setdefault(schedule(group), []).append(group)
+        alike.setdefault((schedule(group), group.settings["precision"]), []).append(group)
 
-    def order(own: Sequence[Group]) -> tuple[int, bool, float]:
+    def order(own: Sequence[Group]) -> tuple[int, bool, bool, float]:
         reached = {(g.algo, g.settings["density"]) for g in own if reach(g, target).samples}
-        return len(reached), not own[0].compressed, max(group.epochs for group in own)
+        preferred = own[0].settings["precision"] == precision
+        return len(reached), not own[0].compressed, preferred, max(group.epochs for group in own)
 
-    return max(by_schedule.values(), key=order, default=[])
+    return max(alike.values(), key=order, default=[])
 
 
 def soonest(groups: Iterable[Group], target: float) -> Reach | None:

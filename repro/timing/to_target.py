@@ -23,13 +23,21 @@ def trained() -> list[Group]:
 
 
 def comparable(target: float, configs: Iterable[Config], groups: Sequence[Group]) -> list[Group]:
-    """Returns the curves of any of `configs` that were made on one schedule: the one where most reached the target."""
+    """Returns the curves of any of `configs` on one schedule, in one precision: where most reached the target.
+
+    Of several precisions the planned one comes first. Another may stand in for it, but then for all algorithms.
+    """
+    configs = list(configs)
     known = {id(group): group for config in configs for group in of(config, groups)}
-    return time_to_target.of_one_schedule(known.values(), target)
+    planned = {"precision": configs[0].precision} if configs else {}
+    return time_to_target.of_one_schedule(known.values(), target, **planned)
 
 
 def of(config: Config, groups: Sequence[Group]) -> list[Group]:
-    """Returns the groups whose updates `config` would make. All algorithms with the mean gradient share dense's."""
+    """Returns the groups whose updates `config` would make, in any precision.
+
+    All algorithms with the mean gradient share dense's.
+    """
     exact = predict.relaxes(config.algo) == "exact"
     return [
         group
@@ -37,6 +45,7 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
         if group.model == config.model.name
         and group.settings["data"]["name"] == config.data.name
         and group.settings["momentum"] == config.momentum
+        and (group.settings.get("clip_grad") or 0.0) == config.clip_grad
         and (exact and group.algo == "dense" or same(group.settings, config))
     ]
 
@@ -45,13 +54,22 @@ def reach(target: float, config: Config, curves: Sequence[Group], others: Sequen
     """Returns when `config` reached the target in the best of its runs; None if there is no run.
 
     Of those runs, ones with as many nodes come first; else it is taken to need as many samples on any number. A run
-    among `others`, on another schedule, tells only how accurate it was: its times are of another training.
+    among `others`, on another schedule or in another precision, tells only how accurate it was: its times are of
+    another training.
     """
     own = of(config, curves)
     if not own:
-        elsewhere = time_to_target.soonest(of(config, others), target)
-        return elsewhere and dataclasses.replace(elsewhere, epochs=(), samples=(), elsewhere=bool(elsewhere.samples))
+        found = time_to_target.soonest(of(config, others), target)
+        return found and dataclasses.replace(
+            found, epochs=(), samples=(), elsewhere=_apart(found.group, curves) if found.samples else ""
+        )
     return time_to_target.soonest([g for g in own if g.nodes == config.nodes] or own, target)
+
+
+def _apart(group: Group, curves: Sequence[Group]) -> str:
+    """Returns in what a run differs from the curves that are compared, which have one schedule and precision."""
+    schedules = {time_to_target.schedule(curve) for curve in curves}
+    return "precision" if schedules == {time_to_target.schedule(group)} else "schedule"
 
 
 def steps(found: Reach, config: Config) -> list[float]:
@@ -66,10 +84,14 @@ def same(settings: Row, config: Config) -> bool:
     return (
         algo["name"] == config.algo.name
         and algo["options"] == config.algo.options
+        and algo.get("selector", "exact") == config.algo.selector
         and _rounding(algo.get("wire", "pairs")) == _rounding(config.algo.wire)
         and all(algo.get(name, plain) == getattr(config.algo, name) for name, plain in UNCORRECTED.items())
         and math.isclose(settings["density"], config.density)
+        and settings.get("density_warmup", config.density_warmup) == config.density_warmup
         and settings.get("bucket_mb") == config.bucket_mb
+        and (config.bucket_mb is None or settings.get("scope", "global") == config.scope)
+        and bool(settings.get("hierarchical")) == config.hierarchical
     )
 
 
@@ -84,7 +106,8 @@ def cell(found: Reach | None, times_s: Sequence[float]) -> str:
     measure = found.group.metric
     if not times_s:
         some = measure.reached(found.best, found.target)
-        why = " on another schedule" if found.elsewhere else " not by all seeds" if some else ""
+        elsewhere = {"schedule": " on another schedule", "precision": " in another precision"}.get(found.elsewhere)
+        why = elsewhere or (" not by all seeds" if some else "")
         return f"– (best {measure.short(found.best)}{',' * bool(why)}{why})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
     spread = f"n = {found.group.n}" if low == high else f"{three(low)} to {three(high)}"
@@ -104,13 +127,18 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
         first = max(reaches, key=time_to_target.goodness)
         return (
             f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
-            f"{first.group.metric.short(first.best)} (schedule of {time_to_target.schedule(first.group)})"
+            f"{first.group.metric.short(first.best)} ({_training(first.group)})"
         )
     nodes = ", ".join(map(str, sorted({one.group.nodes for one in got})))
     seeds = sorted({one.group.n for one in got})
     spread = "n = 1: one seed, so no spread is known" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
     return (
-        f"time to {target:g}: epochs of committed curves (schedule of {time_to_target.schedule(got[0].group)}, "
-        f"P = {nodes}; {spread}) times the predicted iteration; as many samples are taken to be needed on any number "
-        "of nodes, and an epoch is the least that can be told apart"
+        f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}, P = {nodes}; {spread}) times "
+        "the predicted iteration; as many samples are taken to be needed on any number of nodes, and an epoch is "
+        "the least that can be told apart"
     )
+
+
+def _training(group: Group) -> str:
+    """Says on what schedule and in what precision a run was: all that are compared have the same."""
+    return f"schedule of {time_to_target.schedule(group)}, {group.settings['precision']}"

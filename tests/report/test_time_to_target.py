@@ -59,6 +59,13 @@ def test_curves_of_one_schedule_are_compared_where_most_get_there_and_as_written
     assert time_to_target.schedule(written[0]) == "141 epochs"
 
 
+def test_curves_of_two_precisions_are_never_compared() -> None:
+    float32 = [group("dense"), group("topk")]
+    bfloat16 = [group("gtopk", precision="bfloat16")]
+    assert time_to_target.of_one_schedule([*bfloat16, *float32], 0.2) == float32
+    assert time_to_target.of_one_schedule([*bfloat16, float32[0]], 0.2, "bfloat16") == bfloat16
+
+
 def test_of_runs_alike_the_soonest_counts_and_else_the_best() -> None:
     slow, fast = group(accuracies=[[0.1, 0.2, 0.6]]), group(accuracies=[[0.1, 0.5, 0.5]])
     assert time_to_target.soonest([slow, fast], 0.5).group is fast

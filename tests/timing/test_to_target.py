@@ -55,6 +55,40 @@ def test_other_updates_are_other_runs() -> None:
     assert to_target.of(own("algo=topk", "algo.wire=packed")["topk"], groups()) == []
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "algo.selector=gaussian",
+        "hierarchical=true machines=2",
+        "clip_grad=0.1",
+        "density_warmup=[0.25,0.1]",
+        "bucket_mb=1 scope=bucket",
+    ],
+)
+def test_a_planned_run_that_selects_or_clips_otherwise_has_no_curve_of_these(other: str) -> None:
+    made = groups()
+    made[1].settings["density_warmup"] = [0.004]  # as conf/ has it
+    assert to_target.of(own("algo=topk")["topk"], made) == made[1:]
+    assert to_target.of(own("algo=topk", *other.split())["topk"], made) == []
+
+
+def test_dense_that_clips_is_another_run_too() -> None:
+    assert to_target.of(own("clip_grad=0.1")["dense"], groups()) == []
+
+
+def test_curves_of_one_precision_are_compared_the_planned_one_where_it_says_as_much() -> None:
+    float32, bfloat16 = groups(), [replace(g, settings=g.settings | {"precision": "bfloat16"}) for g in groups()]
+    every, planned = [*bfloat16, *float32], own("algo=dense,topk")
+    assert to_target.comparable(0.3, planned.values(), every) == float32
+    assert to_target.comparable(0.3, own("algo=dense,topk", "precision=bfloat16").values(), every) == bfloat16
+    of_both = to_target.comparable(0.3, planned.values(), [*bfloat16, float32[0]])
+    assert of_both == bfloat16, "the planned precision has dense alone"
+    assert ", bfloat16, P = 4;" in to_target.origin(0.3, [to_target.reach(0.3, planned["topk"], of_both)])
+    chosen = to_target.comparable(0.495, planned.values(), [float32[0], bfloat16[1]])
+    missed = to_target.reach(0.3, planned["topk"], chosen, [bfloat16[1]])
+    assert to_target.cell(missed, ()) == "– (best 49.0 %, in another precision)"
+
+
 def test_a_run_with_as_many_nodes_comes_before_one_that_was_sooner() -> None:
     here = groups()[0]
     there = replace(here, settings=here.settings | {"nodes": 8, "batch_per_node": 4})
@@ -95,7 +129,7 @@ def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
 def test_it_says_on_which_curves_it_rests() -> None:
     reaches = [choice.reach for choice in ranked(0.3, groups(), "algo=dense,topk")]
     said = to_target.origin(0.3, reaches)
-    assert "(schedule of 141 epochs compressed to 5, P = 4; n = 1: one seed, so no spread is known)" in said
+    assert "(schedule of 141 epochs compressed to 5, float32, P = 4; n = 1: one seed, so no spread is known)" in said
     assert "n = 2 seeds" in to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], groups(2))])
     missed = to_target.origin(0.9, [choice.reach for choice in ranked(0.9, groups(), "algo=dense,topk")])
     assert missed.startswith("target=0.9: no committed run of these reached it; the best is dense, 50.0 % (schedule of")
