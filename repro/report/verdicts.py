@@ -91,10 +91,17 @@ def first_win(over: Mapping[int, Interval], published: int, unmet: str = "") -> 
     against = [p for p, factor in over.items() if (factor.high < 1 if p >= published else factor.low > 1)]
     if against:
         return Verdict("not reproduced", f"the other way round at P = {', '.join(map(str, sorted(against)))}")
-    if left := {p: repeats_to_decide(factor) for p, factor in over.items() if factor.low <= 1 <= factor.high}:
-        at = ", ".join(f"P = {p} ({n or f'over {MOST}'} repeats would decide)" for p, n in sorted(left.items()))
+    if left := {p: factor for p, factor in over.items() if factor.low <= 1 <= factor.high}:
+        at = ", ".join(f"P = {p} ({_more_repeats(factor)})" for p, factor in sorted(left.items()))
         return Verdict("undecided", f"the intervals leave it open at {at}")
     return Verdict("reproduced", f"wins from P = {published} on, not before; {LEVEL} intervals of the factor")
+
+
+def _more_repeats(factor: Interval) -> str:
+    if factor.std is None:
+        return "repeats that would decide: unknown from one"
+    needed = repeats_to_decide(factor)
+    return f"{needed} repeats would decide" if needed else f"over {MOST} repeats would be needed"
 
 
 RULES = (

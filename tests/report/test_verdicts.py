@@ -1,6 +1,7 @@
 """Each rule on made-up numbers: every word is reached, and by an interval, not by a point."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -103,6 +104,18 @@ LOSES, OPEN, WINS = (Interval(x, x - 0.1, x + 0.1, 10, 0.2, "made up") for x in 
 )
 def test_first_win(over: dict[int, Interval], word: str) -> None:
     assert verdicts.first_win(over, 8).word == word
+
+
+@pytest.mark.parametrize(
+    ("factor", "why"),
+    [
+        (OPEN, "P = 4 (49 repeats would decide)"),
+        (replace(OPEN, mean=1.001, std=0.2), "P = 4 (over 100 repeats would be needed)"),
+        (intervals.point(1.05, "not repeated"), "P = 4 (repeats that would decide: unknown from one)"),
+    ],
+)
+def test_an_open_crossover_says_how_many_repeats_would_decide(factor: Interval, why: str) -> None:
+    assert verdicts.first_win({4: factor, 8: WINS}, 8).why == f"the intervals leave it open at {why}"
 
 
 def test_every_word_has_its_place() -> None:
