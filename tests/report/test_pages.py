@@ -6,14 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import made_up_groups
 import pytest
 
 from repro.config import groups
 from repro.config.schema import ConfigError
 from repro.figures import _times
 from repro.report import pages, summaries
+from repro.report.summaries import Group
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,12 +56,39 @@ def section(page: str, title: str) -> str:
     return (ROOT / "docs" / page).read_text().split(f"## {title}\n")[1].split("\n## ")[0]
 
 
+def of_one_schedule(
+    groups: Iterable[Group], model: str, schedule: str, precision: str = "float32"
+) -> dict[tuple[str, float], float]:
+    """Returns the last accuracy of each algorithm and density, in percent; two runs of one of these are an error."""
+    found: dict[tuple[str, float], float] = {}
+    for group in groups:
+        if (group.model, group.schedule, group.settings["precision"]) == (model, schedule, precision):
+            key = group.algo, group.settings["density"]
+            assert key not in found, f"two groups of {key} on the {schedule} in {precision}"
+            found[key] = 100 * group.curve[-1]["test_accuracy"]
+    return found
+
+
+def test_runs_of_other_schedules_and_precisions_are_kept_apart() -> None:
+    compressed, written, bfloat16 = (Group(**made_up_groups.group("resnet20", "dense")) for _ in range(3))
+    written.settings["scale_schedule"] = False
+    bfloat16.settings["precision"] = "bfloat16"
+    for row, group in enumerate((compressed, written, bfloat16)):
+        group.curve[-1]["test_accuracy"] = 0.7 + row / 10
+    every, schedule = (compressed, written, bfloat16), "schedule of 141 epochs compressed to 5"
+    assert of_one_schedule(every, "resnet20", schedule) == {("dense", 1.0): pytest.approx(70)}
+    assert of_one_schedule(every, "resnet20", "first 5 of 141 epochs") == {("dense", 1.0): pytest.approx(80)}
+    assert of_one_schedule(every, "resnet20", schedule, "bfloat16") == {("dense", 1.0): pytest.approx(90)}
+    with pytest.raises(AssertionError, match="two groups"):
+        of_one_schedule((compressed, compressed), "resnet20", schedule)
+
+
 def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     found = summaries.load()
 
     def finals(experiment: str, epochs: int, model: str = "resnet20") -> dict[tuple[str, float], float]:
-        groups = [g for g in found.groups(experiment) if (g.model, g.settings["epochs"]) == (model, epochs)]
-        return {(g.algo, g.settings["density"]): 100 * g.curve[-1]["test_accuracy"] for g in groups}
+        schedule = f"schedule of 141 epochs compressed to {epochs}"
+        return of_one_schedule(found.groups(experiment), model, schedule)
 
     short, five, fifteen = finals("density_sensitivity", 3), finals("convergence", 5), finals("convergence", 15)
     behind = [short["dense", 1.0] - short["gtopk", 0.001], five["dense", 1.0] - five["gtopk", 0.001]]
