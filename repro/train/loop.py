@@ -101,9 +101,8 @@ class Training:
         self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / "recorded.json"
         self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
         self.steps = config.steps or config.epochs * self.per_epoch
-        self.window = torch.zeros(
-            2, dtype=torch.float64
-        )  # since the last evaluation, without skipped steps: sum of losses, count
+        # Since the last evaluation, without skipped steps: sum of losses, number of steps.
+        self.window = torch.zeros(2, dtype=torch.float64)
         self.sent = Sent()
         self.began, self.made, self.told = time.perf_counter(), 0, 0.0  # the steps made since it began
         self.timed: list[Step] = []  # where this rank's clock is a node's
