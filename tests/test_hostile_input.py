@@ -80,7 +80,12 @@ GUESSED = {
     "simulate --run nowhere nodes=8": "a finished run keeps its settings",
     "simulate --run nowhere": "type network=ethernet10g",
 }
+UNWRITABLE = (
+    "bench network", "bench step", "bench regret", "bench selection", "bench merge", "bench gradient", "plot figures",
+    "plot tables", "report", "results collect",
+)  # fmt: skip
 COMMANDS = GUESSED | {
+    **{f"{command} --out /dev/null/x": "Name another place with --out" for command in UNWRITABLE},
     "simulate node=nan": "seconds of compute must be above 0",
     "simulate node=0": "seconds of compute must be above 0",
     "simulate node=-1": "seconds of compute must be above 0",

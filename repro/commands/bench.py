@@ -36,8 +36,10 @@ def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None
     """
     from repro.cluster.environment import discover
     from repro.config import compose
+    from repro.runs import places
     from repro.timing import bench_links
 
+    places.check_folder(out)
     cluster = "environment" if discover() else "lab"
     (one,) = compose.typed(overrides or [], {"cluster": cluster, "nodes": "2"})
     bench_links.measure_network(one, out, typer.echo)
@@ -93,8 +95,10 @@ def step(
     repro bench step model=vgg16 algo=dense,gtopk nodes=8 --steps 1
     """
     from repro.config import compose
+    from repro.runs import places
     from repro.timing import bench_step
 
+    places.check_folder(out)
     bench_step.measure_steps(compose.typed(overrides or []), steps, repeats, out)
     typer.echo(f"written: {out / 'step.jsonl'}")
 
@@ -111,8 +115,10 @@ def regret(
     repro bench regret algo=dense,topk,gtopk,oktopk network.bits_per_s=3e8,1e9
     """
     from repro.config import compose
+    from repro.runs import places
     from repro.timing import planner_check
 
+    places.check_file(out)
     defaults = {
         "cluster": "lab",
         "model": "resnet20,vgg16",

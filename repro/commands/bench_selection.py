@@ -31,8 +31,10 @@ def selection(
     """
     from repro.config.counts import counts
     from repro.config.schema import ConfigError
+    from repro.runs import places
     from repro.timing import bench_selection
 
+    places.check_folder(out)
     try:
         shares = [float(text) for text in densities.split(",")]
     except ValueError:
@@ -53,8 +55,10 @@ def merge(
     \b
     repro bench merge --out /tmp/selection
     """
+    from repro.runs import places
     from repro.timing import bench_selection
 
+    places.check_folder(out)
     bench_selection.measure_merges(repeats, out)
     typer.echo(f"written: {out / 'merge.jsonl'}")
 
@@ -71,7 +75,9 @@ def gradient(
     repro bench gradient model=alexnet data=synthetic data.image_size=224 batch_per_node=8 --out alexnet.pt
     """
     from repro.config import compose
+    from repro.runs import places
     from repro.timing import bench_selection
 
+    places.check_file(out)
     (one,) = compose.typed(overrides or [], {"nodes": "1"})
     typer.echo(f"written: {out} ({bench_selection.record(one, steps, out)})")

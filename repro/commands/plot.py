@@ -43,7 +43,9 @@ def figures(
     repro plot figures --no-notes --width single --out paper/    for a paper: \\input{NAME.tex} has the caption
     """
     from repro.report import write_items
+    from repro.runs import places
 
+    places.check_folder(out)
     write_items.figures(only or [], runs, out, formats.split(","), typer.echo, notes=not no_notes, width=width)
 
 
@@ -59,7 +61,9 @@ def tables(
     repro plot tables --only claims --runs results/runs
     """
     from repro.report import write_items
+    from repro.runs import places
 
+    places.check_folder(out)
     write_items.tables(only or [], runs, out, typer.echo)
 
 

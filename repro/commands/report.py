@@ -25,7 +25,9 @@ def report(
     from repro import screen
     from repro.report import html as page
     from repro.report import summaries
+    from repro.runs import places
 
+    places.check_file(out)
     data = summaries.load(runs=runs)
     for line in data.left_out:
         typer.echo(f"left out, {line}")

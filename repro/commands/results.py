@@ -30,8 +30,10 @@ def collect(
     repro results collect --runs /scratch/runs --add        seeds run elsewhere, to the summaries that are there
     """
     from repro.report import pool_seeds, summaries
+    from repro.runs import places
     from repro.screen import plural
 
+    places.check_folder(out)
     collected, left_out = summaries.collect(runs, only or [])
     if add:
         existing = summaries.saved(out)

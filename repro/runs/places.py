@@ -8,8 +8,10 @@ from pathlib import Path
 
 from repro.config.schema import ConfigError
 
+ELSEWHERE = "Name another place with --out."
 
-def check_folder(folder: Path, otherwise: str) -> None:
+
+def check_folder(folder: Path, otherwise: str = ELSEWHERE) -> None:
     """Raises ConfigError, with `otherwise` as what to type, where files could not be made in the folder.
 
     Makes and removes an entry with a name of its own, so that two starts cannot collide, in the folder or, if it does
@@ -22,7 +24,7 @@ def check_folder(folder: Path, otherwise: str) -> None:
         raise ConfigError(f"The folder {folder} cannot be written: {error.strerror or error}. {otherwise}") from None
 
 
-def check_file(file: Path, otherwise: str = "Name another place with --out.") -> None:
+def check_file(file: Path, otherwise: str = ELSEWHERE) -> None:
     """Does the same for a file's folder; the file itself may exist, but must be no folder."""
     if file.is_dir():
         raise ConfigError(f"{file} is a folder, and a file is to go there. {otherwise}")
