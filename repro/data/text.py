@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from repro.config.schema import Data
+from repro.config.schema import ConfigError, Data
 from repro.data import Content, Dataset, _pack
 from repro.data._text import packed, words
 
@@ -39,7 +39,10 @@ def content(root: Path) -> Content | None:
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """Packs all of `source`; None = the reference of the language that comes with this Python (PSF licence)."""
+    """Packs all of `source`; None = the reference of the language that comes with this Python (PSF licence).
+
+    Raises ConfigError where the text to train or to test with is shorter than any sequence and the word after it.
+    """
     if source is None:
         texts, name = {"reference": _reference()}, f"reference of Python {platform.python_version()}"
     else:
@@ -50,7 +53,14 @@ def prepare(source: str | Path | None, root: Path) -> Path:
         last = len(sentences) - len(sentences) // TEST
         parts["train"] += sentences[:last]
         parts["test"] += sentences[last:]
-    _pack.write(_path(root), words.numbered({**parts}) | {"source": np.array(name)})
+    numbered = words.numbered({**parts})
+    part = min(parts, key=lambda name: len(numbered[name]))
+    if len(numbered[part]) < 2:
+        raise ConfigError(
+            f"{source}: its text to {part} with has {len(numbered[part])} words, less than one sample of any sequence. "
+            f"Take a longer text: of {TEST} sentences the last is to test with."
+        )
+    _pack.write(_path(root), numbered | {"source": np.array(name)})
     return _path(root)
 
 

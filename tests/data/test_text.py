@@ -124,6 +124,8 @@ def test_ptb_is_packed_from_its_three_files(tmp_path):
         ("text", {"a.md": b"a"}, "holds no .txt file"),
         ("text", {"a.txt": b"\xff\xfe\xfa"}, "a.txt is no UTF-8 text"),
         ("text", "nowhere", "nowhere does not exist"),
+        ("text", {"a.txt": b""}, "its text to train with has 0 words"),
+        ("text", {"a.txt": b"One. Two. Three."}, "its text to test with has 0 words.* Take a longer text"),
     ],
 )
 def test_what_is_no_text_is_told(name, made, message, tmp_path):
