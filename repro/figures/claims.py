@@ -209,13 +209,15 @@ def _network(results: Results) -> Iterator[Row]:
             min(fitted, default=None),
         )
     published = results.paper["claims"]["crossover"]["gtopk_wins_from"]
-    rows = compared(_lab.collectives(results))
+    measured = _lab.collectives(results)
+    rows = compared(measured)
     factors = crossover(rows)
     text = ", ".join(f"P = {nodes}: {factor.mean:.2f} ×" for nodes, factor in factors.items())
+    size = f", m = {_millions(rows[0]['parameters'])}" if rows else ""
     yield _row(
-        "gTop-k (tree) is faster than Top-k from P = 8",
+        f"gTop-k (tree) is faster than Top-k from P = 8{size}",
         f"from P = {published} (cost formulas)",
-        text,
+        "; ".join([text, *_smaller(measured, rows)]),
         verdicts.first_win(factors, published),
         DILATED,
         _lab.COLLECTIVES,
@@ -237,6 +239,22 @@ def compared(rows: list[Row]) -> list[Row]:
     rows = [row for row in rows if row["algo"] in ("gtopk", "topk")]
     nearest = min((row["parameters"] for row in rows), key=lambda m: abs(m - 26_214_400), default=0)
     return [row for row in rows if row["parameters"] == nearest]
+
+
+def _smaller(measured: list[Row], rows: list[Row]) -> Iterator[str]:
+    """Says for each m below that of `rows` on how many nodes gTop-k's tree was measured to be faster than Top-k."""
+    of_both = [row for row in measured if row["algo"] in ("gtopk", "topk")]
+    sizes = {row["parameters"] for row in of_both}
+    for size in sorted((m for m in sizes if any(m < row["parameters"] for row in rows)), reverse=True):
+        factors = crossover([row for row in of_both if row["parameters"] == size])
+        wins = ", ".join(f"{nodes} ({factor.mean:.2f} ×)" for nodes, factor in factors.items() if factor.low > 1)
+        where = f"only at P = {wins}" if wins else f"at no P up to {max(factors, default=0)}"
+        if factors:
+            yield f"m = {_millions(size)}: faster {where}"
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e6:.3g} million"
 
 
 def crossover(rows: list[Row]) -> dict[int, Interval]:

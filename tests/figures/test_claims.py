@@ -7,6 +7,7 @@ import made_up_results
 import pytest
 
 from repro.figures import claims
+from repro.report import summaries
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -110,6 +111,17 @@ def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None
     at_2 = f"reference curves at epoch 2: {dense}, Top-k 59.00 %"
     assert at_2 in short(2)
     assert "reference" not in short(5), "the made-up curves have two epochs"
+
+
+def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
+    """The factors of the committed measurement: they cross at P = 8 for the largest m alone."""
+    (row,) = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k (tree)")]
+    assert row["claim"] == "gTop-k (tree) is faster than Top-k from P = 8, m = 25.6 million"
+    largest, *smaller = row["ours"].split("; ")
+    assert [part.split(":")[0] for part in largest.split(", ")] == ["P = 4", "P = 8", "P = 16", "P = 32"]
+    assert smaller == [
+        "m = 2.7 million: faster only at P = 32 (1.32 ×)", "m = 0.27 million: faster at no P up to 32"
+    ]  # fmt: skip
 
 
 def test_a_measured_node_that_is_not_the_papers_meets_no_condition() -> None:
