@@ -163,11 +163,17 @@ def _speed(results: Results) -> Iterator[Row]:
             }
             low, high = claim["range"]
             verdict = verdicts.within(factors, low, high, _not_the_papers_node(results, source))
-            text = ", ".join(f"{name} {factor.mean:.2f} ×" for name, factor in factors.items())
+            text = ", ".join(f"{name} {beside_limits(factor.mean, low, high)} ×" for name, factor in factors.items())
             what = f"gTop-k {column} on 32 nodes" + (", published node" if source == "simulated" else "")
             if got or source != "measured":
                 n = min((factor.n for factor in factors.values()), default=None) if source == DILATED else None
                 yield _row(what, published, text, verdict, source, made_by, n)
+
+
+def beside_limits(factor: float, *limits: float) -> str:
+    """Writes a factor with two decimals, or with three where two would hide on which side of a limit it lies."""
+    short = f"{factor:.2f}"
+    return f"{factor:.3f}" if any(float(short) == limit != factor for limit in limits) else short
 
 
 def _dilated_factor(results: Results, model: str, column: str) -> Interval:

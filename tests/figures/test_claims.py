@@ -113,6 +113,29 @@ def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None
     assert "reference" not in short(5), "the made-up curves have two epochs"
 
 
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [
+        (1.099, "1.099"),
+        (1.101, "1.101"),
+        (1.1, "1.10"),
+        (1.094, "1.09"),
+        (1.106, "1.11"),
+        (1.702, "1.702"),
+        (1.698, "1.698"),
+        (1.25, "1.25"),
+    ],
+)
+def test_a_factor_shows_on_which_side_of_a_published_end_it_lies(factor: float, text: str) -> None:
+    assert claims.beside_limits(factor, 1.1, 1.7) == text
+
+
+def test_the_simulated_speedup_shows_that_it_is_below_the_published_ones() -> None:
+    rows = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k over Top-k on 32 nodes")]
+    simulated = next(row["ours"] for row in rows if row["source"] == "simulated")
+    assert "VGG-16 1.099 ×, AlexNet 1.11 ×" in simulated
+
+
 def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
     """The factors of the committed measurement: they cross at P = 8 for the largest m alone."""
     (row,) = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k (tree)")]
