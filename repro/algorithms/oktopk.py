@@ -21,6 +21,8 @@ from repro.density import entries
 class Algorithm(algorithms.Algorithm):
     """Sets the send and keep thresholds every `threshold_every` steps, each so that exactly k entries pass.
 
+    Sets them anew where k is another than in the step before, as in a warm-up of the density.
+
     Every `space_every` steps the owners' ranges become the mean of the ranges that suit each rank.
 
     Two differences from the paper: a rank never sends more than k entries, however stale its threshold is; and the
@@ -50,17 +52,19 @@ class Algorithm(algorithms.Algorithm):
         self.threshold_every, self.space_every = threshold_every, space_every
         self.local_threshold = self.threshold = 0.0
         self.boundaries = torch.empty(0, dtype=torch.int64, device=device)
-        self.steps = 0
+        self.steps = self.k = 0
+        self.renew = True  # whether this step sets thresholds
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         m = gradient.numel()
         k = entries(self.density, m)
+        self.renew, self.k = self.steps % self.threshold_every == 0 or k != self.k, k
         local = self.memory.accumulate_and_select(gradient, k)
         if self.steps % self.space_every == 0:
             suits_this_rank = ranges(local.index, collective.size, m)
             self.boundaries = collective.all_reduce(suits_this_rank) // collective.size
         mine = sum_at_owners(local, self.boundaries, self.wire, collective)
-        if self.steps % self.threshold_every == 0:
+        if self.renew:
             total = top(gather(largest(mine, k, collective), self.boundaries, self.wire, collective), k)
             self.threshold = float(total.value.abs().min()) if total.value.numel() else 0.0
         else:
@@ -72,20 +76,20 @@ class Algorithm(algorithms.Algorithm):
         return self.memory.average(total, collective.size, out=gradient)
 
     def select(self, x: Tensor, k: int) -> Sparse:
-        if self.steps % self.threshold_every:
+        if not self.renew:
             return at_most(above(x, self.local_threshold), k)
         chosen = self.select_anew(x, k)
         self.local_threshold = float(chosen.value.abs().min()) if chosen.value.numel() else 0.0
         return chosen
 
     def state_dict(self) -> dict[str, Any]:
-        thresholds = {"local_threshold": self.local_threshold, "threshold": self.threshold}
+        thresholds = {"local_threshold": self.local_threshold, "threshold": self.threshold, "k": self.k}
         return {**self.memory.state_dict(), **thresholds, "boundaries": self.boundaries, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state)
         self.local_threshold, self.threshold = state["local_threshold"], state["threshold"]
-        self.boundaries, self.steps = state["boundaries"].clone(), state["steps"]
+        self.boundaries, self.steps, self.k = state["boundaries"].clone(), state["steps"], state["k"]
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, wire: str = "pairs", **every: int) -> Cost:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,7 @@ from repro.comm.bucket_spans import Shapes
 from repro.config import groups
 from repro.config.schema import Config, ConfigError
 from repro.models._dropout import Dropout
+from repro.rng import derive
 from repro.train.buckets import Buckets
 from repro.train.hierarchical import Hierarchical
 
@@ -208,8 +210,11 @@ def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Alg
     Raises ConfigError for an option's value.
     """
 
-    def one(layers: Shapes) -> Algorithm:
-        make = functools.partial(algorithms.load, config.algo, sum(map(math.prod, layers)), rank.device, layers)
+    def one(layers: Shapes, number: int = 0) -> Algorithm:
+        algo = config.algo
+        if number and "seed" in algo.options:  # no two buckets draw the same
+            algo = replace(algo, options={**algo.options, "seed": derive(algo.options["seed"], "bucket", number)})
+        make = functools.partial(algorithms.load, algo, sum(map(math.prod, layers)), rank.device, layers)
         if not config.hierarchical:
             return make()
         return Hierarchical(make, rank.machines, rank.number, algorithms.period(config.algo))
@@ -217,7 +222,7 @@ def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Alg
     if config.bucket_mb is None and not (alone and algorithms.of(config.algo).wraps):
         return one(shapes)
     parts = spans(config, shapes)
-    return Buckets(parts, [one(bucket_spans.shapes_inside(shapes, part)) for part in parts])
+    return Buckets(parts, [one(bucket_spans.shapes_inside(shapes, part), number) for number, part in enumerate(parts)])
 
 
 def spans(config: Config, shapes: Shapes) -> list[slice]:

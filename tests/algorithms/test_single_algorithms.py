@@ -9,6 +9,7 @@ from thread_ranks import on_ranks
 
 from repro import algorithms
 from repro.config import compose
+from repro.density import entries
 
 
 @pytest.mark.parametrize("size", [4, 6, 8])
@@ -67,6 +68,22 @@ def test_sums_by_owners_cost_what_is_published(size):
     balanced = 4 * k * (size - 1) / size
     assert 0.9 * balanced < sent("gtopk_exact", size, m, k, x, skip=2) < 1.25 * balanced + 2000  # 2000: histograms
     assert sent("oktopk", size, m, k, x, skip=1) < 6 * k
+
+
+@pytest.mark.parametrize("density", [0.002, 0.05])
+def test_ok_topk_sets_its_thresholds_anew_when_the_density_changes(density):
+    """A threshold of density 0.01 would let too many or too few pass until it is set again, 29 steps later."""
+    size, x = 2, gradients(2, 6, "normal")
+
+    def body(collective):
+        algorithm, kept = algorithms.load(CHOICES["oktopk"], M), []
+        for step, gradient in enumerate(x[:, collective.rank]):
+            algorithm.density = 0.01 if step < 3 else density
+            kept.append(int(algorithm.step(gradient.clone(), collective).count_nonzero()))
+        return kept[3], entries(density, M)
+
+    for kept, k in on_ranks(size, body):
+        assert kept == k
 
 
 def test_1_bit_adam_shares_one_momentum_loses_none_of_it_and_freezes_the_variance():

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from types import SimpleNamespace
 
 import pytest
 import thread_ranks
@@ -20,7 +21,7 @@ from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, run_folder
 from repro.timing import sleeping_model
 from repro.timing.before_run import before_a_run
-from repro.train import buckets, loop
+from repro.train import aggregator, buckets, loop
 from repro.train.hierarchical import Hierarchical, inside
 
 IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
@@ -75,6 +76,25 @@ def test_dense_in_buckets_is_dense_and_a_sparse_bucket_sends_its_own_share(tmp_p
     trained(run)
     (line,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert line["k"] == line["selected"] == line["bytes_sent"] // 8
+
+
+@pytest.mark.parametrize("name", ["randomk", "qsgd"])
+def test_no_two_buckets_draw_the_same(name, tmp_path):
+    run, rank = config(tmp_path, f"algo={name}", "bucket_mb=0.0009"), SimpleNamespace(device=CPU)
+    whole = aggregator.load(run, [(256,)], rank)
+    parts = aggregator.load(run, [(256,), (256,), (256,)], rank)
+    x = torch.randn(256, generator=torch.Generator().manual_seed(1))
+
+    def body(collective):
+        updates = parts.step(torch.cat([x, x, x]), collective).clone().split(256)
+        return whole.step(x.clone(), collective), updates
+
+    for bucket in parts.parts:
+        bucket.density = 0.5
+    whole.density = 0.5
+    (alone, updates), _ = on_ranks(2, body)
+    assert len({tuple(update.tolist()) for update in updates}) == 3
+    assert torch.equal(alone, updates[-1])  # the first bucket is of the last layers; it draws as a whole gradient does
 
 
 def test_a_run_in_overlapping_buckets_cut_in_two_ends_with_the_same_bits(tmp_path):
