@@ -81,17 +81,14 @@ def test_dense_in_buckets_is_dense_and_a_sparse_bucket_sends_its_own_share(tmp_p
 @pytest.mark.parametrize("name", ["randomk", "qsgd"])
 def test_no_two_buckets_draw_the_same(name, tmp_path):
     run, rank = config(tmp_path, f"algo={name}", "bucket_mb=0.0009"), SimpleNamespace(device=CPU)
-    whole = aggregator.load(run, [(256,)], rank)
-    parts = aggregator.load(run, [(256,), (256,), (256,)], rank)
     x = torch.randn(256, generator=torch.Generator().manual_seed(1))
 
     def body(collective):
+        whole, parts = (aggregator.load(run, [(256,)] * layers, rank) for layers in (1, 3))
+        whole.density = parts.density = 0.5
         updates = parts.step(torch.cat([x, x, x]), collective).clone().split(256)
         return whole.step(x.clone(), collective), updates
 
-    for bucket in parts.parts:
-        bucket.density = 0.5
-    whole.density = 0.5
     (alone, updates), _ = on_ranks(2, body)
     assert len({tuple(update.tolist()) for update in updates}) == 3
     assert torch.equal(alone, updates[-1])  # the first bucket is of the last layers; it draws as a whole gradient does
