@@ -34,23 +34,14 @@ def needed(config: Config) -> float:
         gradients = config.nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
         return BASE + config.nodes * PROCESS + gradients
     parameters, activations, largest = shape(config)
-    turns = config.nodes if processes else at_once(config)
+    cores = len(os.sched_getaffinity(0))
+    turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
     training = 4 * activations * config.batch_per_node
     evaluating = 4 * 3 * largest * _evaluated(config)
     whole = config.nodes if config.stages > 1 else 0  # networks that are put together to evaluate
     vectors = (VECTORS * config.nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(0.0, evaluating - training)
     return BASE + vectors + config.nodes * (training + (PROCESS if processes else 0)) + more
-
-
-def at_once(config: Config) -> int:
-    """Returns how many ranks that are threads compute at once: all of them would hold all that backward keeps.
-
-    Twice as many as the cores can take. With as many, the kernel at times puts two on one core for a whole backward
-    pass while the other core is idle: ResNet-20 on 32 nodes made 720 images/s so, and 935 with twice as many.
-    """
-    threads = config.threads or 1
-    return min(config.nodes, max(1, 2 * len(os.sched_getaffinity(0)) // threads))
 
 
 def check(config: Config) -> None:

@@ -260,10 +260,10 @@ def _places(size: int) -> list[Place]:
 
 
 def _turns(config: Config) -> AbstractContextManager[object]:
-    """Limits how many CPU ranks compute at once."""
+    """Limits how many CPU ranks compute at once to the cores: 32 at once would hold 32 times what backward keeps."""
     if device_of(config, _places(config.nodes)[0]).type != "cpu":
         return nullcontext()
-    return threading.Semaphore(memory.at_once(config))
+    return threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // threads_each(config, config.nodes)))
 
 
 def _threads(

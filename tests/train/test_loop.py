@@ -140,7 +140,7 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     monkeypatch.setattr(Replica, "__init__", init)
     size = 2 * cores + 1
     loop.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3", "accumulate=2"), before_a_run)
-    assert cores < max(most) <= 2 * cores
+    assert max(most) <= cores
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
