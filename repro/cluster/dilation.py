@@ -67,6 +67,8 @@ def expected(config: Config, parameters: int) -> float:
     """Returns the dilation that `config` states, or the least that was not found too little; tries none."""
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
+    if config.nodes == 1:
+        return float(DILATIONS[1])  # as `resolve`; no messages have no share of latency
     tried, share = kept(Path(config.results) / FILE).get(place(config), {}), latency_share(config, parameters)
     least = (one for one in DILATIONS[1:] if str(one) not in tried or enough(tried[str(one)], share))
     return float(next(least, DILATIONS[-1]))

@@ -202,6 +202,12 @@ def test_a_damaged_answer_counts_as_absent(text: str | bytes, tmp_path: Path):
     assert [[*tried] for tried in dilation.kept(file).values()] == [["8"]]
 
 
+def test_one_node_has_no_messages_to_weigh(tmp_path: Path):
+    """What a sweep of nodes=1,2,4 will take is asked of each: dividing by what no messages take ended it."""
+    alone = compose(["cluster=lab", "nodes=1", "cluster.dilation=auto", "node=paper", f"results={tmp_path}"])[0]
+    assert dilation.expected(alone, 1_000_000) == dilation.resolve(alone, lambda *_: pytest.fail("nothing to try"))
+
+
 def test_auto_weighs_small_and_large_messages_as_a_run_has_them(tmp_path: Path):
     """Dense of a large network hardly waits for latency: what small messages need, it does not."""
     words = ["cluster=lab", "cluster.dilation=auto", "nodes=32", "node=paper", "model=vgg16", "batch_per_node=128"]
