@@ -139,6 +139,7 @@ def own_address() -> str:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
                 answer = fcntl.ioctl(any_socket.fileno(), SIOCGIFADDR, struct.pack("256s", interface[:15]))
             address = socket.inet_ntoa(answer[20:24])
+        socket.create_server((address, 0)).close()  # a name may lead to a router; gloo takes the loopback there
     except OSError:
         return ""
     return "" if address.startswith("127.") else address

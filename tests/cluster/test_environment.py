@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from repro.cluster.environment import FIRST_PORT, PORTS, Place, discover, first_host, knock, ports, tasks_per_node
+from repro.cluster.environment import (
+    FIRST_PORT,
+    PORTS,
+    Place,
+    discover,
+    first_host,
+    knock,
+    own_address,
+    ports,
+    tasks_per_node,
+)
 from repro.config.schema import ConfigError, RunError
 
 # What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
@@ -123,3 +133,10 @@ def test_nobody_there_is_an_error_in_bounded_time():
     place = Place(1, 2, 1, 2, "127.0.0.1", ports(999, 9), "c/999.9.0")
     with pytest.raises(RunError, match="rank 1 did not find rank 0 on 127.0.0.1.*firewall"):
         knock(place, 0.5)
+
+
+def test_an_address_that_is_another_machines_is_not_this_ones(monkeypatch):
+    """A machine's name may lead to the router before it: gloo does without, and the watch on links ended the run."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
+    assert own_address() == ""
