@@ -34,6 +34,7 @@ from repro.config.schema import ConfigError
 
 INTERFACE = "eth0"
 LEAST_BITS_PER_S = 1e5  # a frame then takes an eighth of a second
+MOST_BITS_PER_S = 8.0 * (2**32 - 1)  # pyroute2 hands over a bucket's bytes per second in 32 bits
 BURST_S = 393e-6  # a bucket's depth in line time
 LARGEST = 2 / 3  # the share of a bucket that TCP hands over at once; the rest bridges a timer that is late
 BURST_BYTES = 4096, 1 << 17  # the smallest bucket (two and a half frames) and the largest
@@ -68,6 +69,11 @@ def lab(bits_per_s: float, delay_s: float = 0.0, dilation: float = 1.0, held: bo
     if not 0 <= delay_s <= 1:
         raise ConfigError(f"cluster.delay_s={delay_s:g}: must be at least 0 and at most 1, in seconds")
     check_rate(bits_per_s / dilation)
+    if bits_per_s / dilation > MOST_BITS_PER_S:
+        raise ConfigError(
+            f"cluster=lab: a link of network.bits_per_s={bits_per_s:g} is too fast for it, which carries at most "
+            f"{MOST_BITS_PER_S:.3g}; type cluster.dilation=auto"
+        )
     if not sys.platform.startswith("linux"):
         raise ConfigError(f"cluster=lab needs Linux network namespaces, and this is {sys.platform}; type cluster=local")
     with suppress(ImportError):

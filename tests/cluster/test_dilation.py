@@ -256,6 +256,13 @@ def test_links_that_would_be_too_slow_are_refused():
         pass
 
 
+def test_links_that_are_too_fast_for_the_kernels_buckets_are_refused():
+    """Each rank ended with struct.error: 'I' format requires 0 <= number <= 4294967295."""
+    fast = compose(["network=ethernet100g"])[0].network.bits_per_s
+    with pytest.raises(ConfigError, match="at most 3.44e\\+10; type cluster.dilation=auto"), lab.lab(fast):
+        pass
+
+
 @pytest.mark.lab
 def test_what_the_authors_code_adds_is_measured_on_real_links(tmp_path: Path):
     seconds = {}
