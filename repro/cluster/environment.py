@@ -174,11 +174,12 @@ def knock(place: Place, timeout_s: float) -> int:
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
         for port in place.ports:
-            with suppress(OSError, ValueError):  # nobody listens, or a program with another protocol
-                with socket.create_connection((place.host, port), timeout=2) as wire:
-                    wire.sendall(f"{place.token} {place.rank}\n".encode())
-                    token, answer = wire.makefile().readline(200).rsplit(maxsplit=1)
+            # suppress: nobody listens, or a program with another protocol
+            with suppress(OSError, ValueError), socket.create_connection((place.host, port), timeout=2) as wire:
+                wire.sendall(f"{place.token} {place.rank}\n".encode())
+                token, answer = wire.makefile().readline(200).rsplit(maxsplit=1)
                 if token == place.token:
+                    wire.sendall(b"heard\n")
                     return int(answer)
         time.sleep(0.2)
     raise RunError(
@@ -193,12 +194,13 @@ def _answer(door: socket.socket, place: Place, store_port: int, timeout_s: float
         while missing and time.monotonic() < end:
             door.settimeout(max(0.1, end - time.monotonic()))
             # A stranger (another job's rank, a scanner) gets no answer.
-            with suppress(OSError, ValueError), door.accept()[0] as wire:
+            with suppress(OSError, ValueError), door.accept()[0] as wire, wire.makefile() as lines:
                 wire.settimeout(2)
-                token, rank = wire.makefile().readline(200).rsplit(maxsplit=1)
+                token, rank = lines.readline(200).rsplit(maxsplit=1)
                 if token == place.token:
                     wire.sendall(f"{token} {store_port}\n".encode())
-                    missing.discard(int(rank))
+                    if lines.readline(200):  # else it gave up before it was its turn, and will knock again
+                        missing.discard(int(rank))
 
 
 def _listen(port: int) -> socket.socket:

@@ -13,6 +13,7 @@ from repro.cluster.environment import (
     discover,
     first_host,
     knock,
+    open_door,
     own_address,
     ports,
     tasks_per_node,
@@ -127,6 +128,14 @@ def test_a_taken_port_is_passed_over():
         threading.Thread(target=talk, daemon=True).start()
         place = Place(0, 2, 0, 2, "127.0.0.1", sequence, "c/31337.1.0")
         assert meet(place) == [place.token] * 2
+
+
+def test_a_rank_that_gave_up_behind_silent_strangers_finds_the_door_open_when_it_comes_again():
+    """It was counted as come, though nobody heard the answer, and the door closed: the run never started."""
+    place = Place(0, 2, 0, 2, "127.0.0.1", ports(5150, 3), "c/5150.3.0")
+    port = open_door(place, 4321, 10)
+    with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+        assert knock(replace(place, rank=1, ports=(port,)), 10) == 4321
 
 
 def test_nobody_there_is_an_error_in_bounded_time():
