@@ -62,6 +62,13 @@ def test_hostile_bytes_are_refused_by_one_error_in_bounded_memory(name: str) -> 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # kB
 
 
+def test_a_grey_png_of_16_bits_has_the_greys_that_it_has_with_8() -> None:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 1, 16, 0, 0, 0, 0))
+    body = chunk(b"IDAT", zlib.compress(b"\0" + struct.pack(">4H", 0, 255, 100 * 256 + 7, 65535)))
+    image = decode.decode(b"\x89PNG\r\n\x1a\n" + header + body + chunk(b"IEND", b""))
+    assert [image.getpixel((x, 0)) for x in range(4)] == [(grey,) * 3 for grey in (0, 0, 100, 255)]
+
+
 @pytest.fixture
 def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
     shutil.copytree(imagenet_folder, tmp_path / "copy")

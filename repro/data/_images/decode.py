@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from repro import screen
@@ -44,6 +45,8 @@ def decode(content: bytes, wanted: tuple[int, int] | None = None) -> Image.Image
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             check_size(image.size, wanted)
+            if image.mode.startswith("I"):  # grey of 16 bits: Pillow would make all above 255 white
+                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
     except BadImage:
         raise
