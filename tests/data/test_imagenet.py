@@ -153,13 +153,14 @@ def test_prepare_links_to_a_folder_that_is_right(imagenet_folder, tmp_path):
         data.prepare("imagenet", imagenet_folder / "imagenet", tmp_path / "own")
 
 
-def test_the_center_crop_is_torchvisions():
+@pytest.mark.parametrize("size", [64, 224])
+def test_the_center_crop_is_torchvisions(size):
     from torchvision import transforms
 
-    usual = transforms.Compose([transforms.Resize(73), transforms.CenterCrop(64)])
-    for shape in ((90, 120), (131, 77), (64, 64), (20, 300)):
+    usual = transforms.Compose([transforms.Resize(shorter_side(size)), transforms.CenterCrop(size)])
+    for shape in ((90, 120), (131, 77), (64, 64), (20, 300), (98, 196)):  # 98 * (256 / 98) is below 256
         image = Image.effect_noise(shape, 60).convert("RGB")
-        assert center_crop(image, 64, shorter_side(64)).tobytes() == usual(image).tobytes()
+        assert center_crop(image, size, shorter_side(size)).tobytes() == usual(image).tobytes()
 
 
 def test_random_crops_vary_in_place_and_size_and_keep_to_the_image():

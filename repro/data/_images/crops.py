@@ -29,8 +29,8 @@ def center_crop(image: Image.Image, size: int, shorter: int) -> Image.Image:
 
     Raises BadImage for an image that is too thin.
     """
-    scale = shorter / min(image.width, image.height)
-    width, height = max(size, int(image.width * scale)), max(size, int(image.height * scale))
+    least = min(image.width, image.height)  # in whole numbers: 98 * (256 / 98) is below 256
+    width, height = max(size, image.width * shorter // least), max(size, image.height * shorter // least)
     check_size((width, height))  # an image a thousand times as wide as high would become too large
     image = image.resize((width, height), BILINEAR)
     left, top = round((image.width - size) / 2), round((image.height - size) / 2)
