@@ -6,6 +6,7 @@ Any tool with NumPy opens it, nothing in it is pickled, and the same images give
 import fcntl
 import hashlib
 import os
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -17,6 +18,11 @@ import numpy as np
 
 from repro import screen
 from repro.config.schema import ConfigError
+
+# what zipfile and NumPy raise on changed bytes: NumPy reads an array's shape as Python
+DAMAGE = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
 
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -59,14 +65,20 @@ def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
 
 
-def fingerprint(path: Path, names: Iterable[str]) -> str:
-    """Returns 12 hexadecimal digits for these arrays, from the CRC-32 and the size that the file has of each."""
-    with zipfile.ZipFile(path) as file:
-        held = [file.getinfo(f"{name}.npy") for name in names]
+def fingerprint(path: Path, names: Iterable[str], again: str) -> str:
+    """Returns 12 hexadecimal digits for these arrays, from the CRC-32 and the size that the file has of each.
+
+    Raises ConfigError as `read` does.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            held = [file.getinfo(f"{name}.npy") for name in names]
+    except DAMAGE as error:
+        raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
     text = "".join(f"{one.filename} {one.CRC:08x} {one.file_size}\n" for one in held)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 

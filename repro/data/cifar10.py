@@ -46,7 +46,7 @@ def training_images(data: Data) -> int:
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     fetch(data)
     path = _path(Path(data.root))
-    return _dataset(_pack.read(path, ARRAYS, AGAIN), _pack.fingerprint(path, ARRAYS[:-1]), seed, data.options)
+    return _dataset(_pack.read(path, ARRAYS, AGAIN), _pack.fingerprint(path, ARRAYS[:-1], AGAIN), seed, data.options)
 
 
 def status(root: Path) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def content(root: Path) -> Content | None:
     if not (path.exists() and _pack.is_whole(path)):
         return None
     source = str(_pack.read(path, ["source"], AGAIN)["source"])
-    return Content(_description(source), _pack.fingerprint(path, ARRAYS[:-1]))
+    return Content(_description(source), _pack.fingerprint(path, ARRAYS[:-1], AGAIN))
 
 
 def labels(data: Data, trained_on: Content) -> list[str] | None:

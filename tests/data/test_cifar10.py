@@ -99,6 +99,22 @@ def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "changed",
+    [
+        lambda raw: raw.replace(b"train_images.npy", b"train-images.npy"),
+        lambda raw: raw.replace(b"PK\x01\x02", b"PK\x01\x03", 1),  # the list of what is in it
+        lambda raw: raw.replace(b"}  ", b"]  ", 1),  # of the first array's shape
+    ],
+)
+def test_no_changed_bit_gives_a_traceback(changed, folder, tmp_path):
+    path = data.prepare("cifar10", folder, tmp_path)
+    path.write_bytes(changed(path.read_bytes()))
+    with pytest.raises(ConfigError, match="cifar10.npz is damaged.*repro data prepare cifar10"):
+        open_at(tmp_path)
+    assert data.status(tmp_path)[0]["state"] in ("damaged", "ready")  # which reads no image
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda p, f: p / "nowhere", "nowhere does not exist"),

@@ -50,7 +50,7 @@ def content(path: Path, tests: Sequence[str], again: str) -> Content | None:
         return None
     source = str(_pack.read(path, ["source"], again)["source"])
     description = f"{path.stem} ({source})" if source else path.stem
-    return Content(description, _pack.fingerprint(path, ["train", "vocabulary", *tests]))
+    return Content(description, _pack.fingerprint(path, ["train", "vocabulary", *tests], again))
 
 
 def status(path: Path, tests: Sequence[str], how: str, again: str) -> dict[str, Any]:
