@@ -178,12 +178,21 @@ def _points(parsed: list[Any]) -> list[list[str]]:
 
 
 def _texts(override: Any) -> list[str]:
-    """Returns the override once for each value it sweeps; `all` sweeps a group."""
+    """Returns the override once for each value it sweeps; `all` sweeps a group. Raises ConfigError if there is none."""
+    from hydra.errors import HydraException
+
     if override.key_or_group in groups.GROUPS and override.input_line.endswith("=all"):
         return [f"{override.key_or_group}={name}" for name in groups.group_options(override.key_or_group)]
+    key = override.key_or_group
     if not override.is_sweep_override():
         return [override.input_line]
-    return [f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()]
+    try:
+        texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
+    except HydraException:  # glob() and interval(), which only plugins of Hydra can sweep
+        texts = []
+    if not texts:
+        raise ConfigError(f"{override.input_line}: there are no values in it; type {key}=A,B, or range(1,4) for 1,2,3.")
+    return texts
 
 
 def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dict[str, list], dict[str, list[str]]]]:

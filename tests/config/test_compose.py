@@ -160,11 +160,16 @@ WRONG = {
     "lr=${no_such_key}": "no_such_key",
     "sweep.algo=dense": "no key sweep.algo",
     "nodes=4,0": "at least 1",
+    "nodes=glob(*)": "no values in it; type nodes=A,B",
+    "lr=interval(0,1)": "no values in it; type lr=A,B",
+    "seed=range(3,1)": "no values in it; type seed=A,B",
     "nodes=99999999999999999999": "at most 4096",
     "seed=${nodes}": "conf/ only",
     "results=${oc.env:HOME}": "conf/ only",
     "machines=9": "at most nodes=4",
     "data.mean=[a,b,c]": "expected a number",
+    "data.fingerprint=123456789012": "a text, in quotes within quotes if it looks like a number",
+    "results=2026": "a text, in quotes within quotes if it looks like a number",
     "data.std=[1,1]": "3 numbers, each at least 1e-06",
 }
 
