@@ -72,7 +72,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         int: "a whole number",
         float: "a number",
         bool: "true or false",
-        str: "a text",
+        str: f"a text, in quotes within quotes if it looks like a number: {name}=\"'TEXT'\"",
         dict: f"its keys, as in {name}.KEY=VALUE",
     }
     raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}.")
