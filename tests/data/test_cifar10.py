@@ -102,8 +102,7 @@ def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
     "changed",
     [
         lambda raw: raw.replace(b"train_images.npy", b"train-images.npy"),
-        lambda raw: raw.replace(b"PK\x01\x02", b"PK\x01\x03", 1),  # the list of what is in it
-        lambda raw: raw.replace(b"}  ", b"]  ", 1),  # of the first array's shape
+        lambda raw: raw.replace(b"), }", b"(, }", 1),  # the first array's shape
     ],
 )
 def test_no_changed_bit_gives_a_traceback(changed, folder, tmp_path):
