@@ -14,5 +14,25 @@ def check(config: Config) -> None:
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
     algorithms.load(config.algo, 8)  # an option's value that no range forbids
-    models.sized_only(config)  # takes no memory, whatever the model
+    model = models.sized_only(config)  # takes no memory, whatever the model
+    if config.batch_per_node == 1 and config.data.image_size:
+        _check_variances(config, model)
     aggregator.check(config)
+
+
+def _check_variances(config: Config, model: torch.nn.Module) -> None:
+    """Raises ConfigError where BatchNorm has one value of a channel, which has no variance."""
+
+    def check_one(module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        if inputs[0].numel() == inputs[0].shape[1]:
+            raise ConfigError(
+                f"batch_per_node=1: of an image of {config.data.image_size} x {config.data.image_size}, BatchNorm in "
+                f"model={config.model.name} has one value a channel, which has no variance; type batch_per_node=2"
+            )
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.register_forward_hook(check_one)
+    with torch.device("meta"):
+        inputs, _ = models.made_up_batch(1, config.data.classes, config.data.image_size)
+    model.eval()(inputs)

@@ -9,7 +9,7 @@ import torch
 from tiny_runs import QUICK, bits, config
 
 from repro.config.compose import named_network
-from repro.config.schema import RunError
+from repro.config.schema import ConfigError, RunError
 from repro.runs import progress, run_folder
 from repro.timing.before_run import before_a_run
 from repro.train import loop
@@ -25,6 +25,15 @@ def test_the_imagenet_networks_train_on_a_folder_of_jpegs(model, imagenet_folder
     steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert [line["step"] for line in steps] == [1, 2, 3]
     assert all(line["bytes_sent"] == 8 * line["k"] for line in steps)  # rank 0 of two: one broadcast
+
+
+def test_a_batch_that_leaves_batchnorm_one_value_is_refused_before_anything_is_written(tmp_path):
+    tiny = ["data=synthetic", "data.train_images=8", "data.test_images=4", "nodes=2", "steps=1", "batch_per_node=1"]
+    one = config(tmp_path, *QUICK, *tiny, "data.image_size=4")
+    with pytest.raises(ConfigError, match="4 x 4, BatchNorm in model=resnet20 has one value.*type batch_per_node=2"):
+        loop.run(one)
+    assert not one.folder.exists()
+    assert loop.run(config(tmp_path, *QUICK, *tiny, "data.image_size=8"))["state"] == "done"
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp_path):
