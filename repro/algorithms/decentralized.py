@@ -13,7 +13,7 @@ from torch import Tensor
 
 from repro import algorithms
 from repro.comm.collective import Collective
-from repro.comm.cost_formulas import Cost, all_gather
+from repro.comm.cost_formulas import Cost, all_reduce
 from repro.comm.primitives import Topology, mix_with_peers
 
 
@@ -39,6 +39,6 @@ class Algorithm(algorithms.Algorithm):
     @staticmethod
     def cost(size: int, parameters: int, k: int, topology: Topology = "ring") -> Cost:
         if topology == "all":
-            return all_gather(size, 4 * parameters)
+            return all_reduce(size, parameters)
         neighbours = min(size - 1, 2 if topology == "ring" else 1)
         return Cost(4 * parameters * neighbours, neighbours)

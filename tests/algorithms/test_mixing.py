@@ -148,6 +148,18 @@ def test_mixing_with_peers_keeps_the_mean_of_all_ranks(topology):
     assert torch.allclose(mixed, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("topology, size", [("all", 2), ("all", 5), ("ring", 2), ("ring", 5), ("random_pairs", 4)])
+def test_the_cost_of_each_topology_is_what_is_sent(topology, size):
+    """That of `all` was an all-gather's, where the ranks make an all-reduce."""
+    algo = choice("decentralized", {"topology": topology})
+
+    def body(collective):
+        algorithms.load(algo, M).mix(torch.zeros(M), collective)
+        return collective.traffic.bytes_sent, sum(done.repeat for done in collective.traffic.rounds)
+
+    assert max(on_ranks(size, body)) == algorithms.cost(algo, size, M, 1)
+
+
 def test_odd_ranks_cannot_be_paired():
     with pytest.raises(ConfigError, match="must be even"):
         train("decentralized", 3, 1, topology="shift_one")
