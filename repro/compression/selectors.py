@@ -67,13 +67,14 @@ def chunked(x: Tensor, k: int) -> Sparse:
 def mstopk(x: Tensor, k: int) -> Sparse:
     """Finds two close thresholds by bisection, one that at most k entries exceed and one that more do (MSTopK).
 
-    30 halvings start between the mean and the largest magnitude (Shi et al., MLSys 2021). Error: entries above
-    the first threshold are returned, and the places left are filled from between the two in index order: only
-    entries that differ by less than 2^-30 of the largest are confused.
+    30 halvings start between the mean and the largest magnitude (Shi et al., MLSys 2021), or from zero where fewer
+    than k entries exceed the mean. Error: entries above the first threshold are returned, and the places left are
+    filled from between the two in index order: only entries that differ by less than 2^-30 of the largest are confused.
     """
     magnitude = x.abs()
-    few, many = magnitude.max(), magnitude.mean() * 0
-    low, high = magnitude.mean(), few
+    mean, few = magnitude.mean(), magnitude.max()
+    many = mean * 0
+    low, high = mean if int((magnitude > mean).sum()) >= k else many, few
     for _ in range(30):
         middle = (low + high) / 2
         count = int((magnitude > middle).sum())

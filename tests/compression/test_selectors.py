@@ -51,6 +51,13 @@ def test_the_error_is_the_one_stated(name, least):
         assert abs(sum(found) / len(found) - 0.632) < 0.03
 
 
+@pytest.mark.parametrize("power, density", [(1, 0.5), (1, 0.9), (3, 0.25)])
+def test_mstopk_finds_the_largest_below_the_mean_too(power, density):
+    """It searched above the mean alone, and filled the places left with the first entries, not the largest."""
+    x = normal() ** power
+    assert recall("mstopk", x, int(density * M)) > 0.9999
+
+
 @pytest.mark.parametrize("name", SELECTORS)
 def test_error_feedback_loses_nothing(name):
     memory = ErrorFeedback(M, selector=name)
