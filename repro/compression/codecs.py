@@ -122,11 +122,15 @@ class Sign:
     bucket: int = 1024
 
     def encode(self, x: Tensor) -> Tensor:
-        x = _buckets(x, self.bucket)
+        n, x = x.shape[1], _buckets(x, self.bucket)
         if x.device.type in COMPILED:
-            return _join(*_encoded(codec_kernels.sign_encode, x, 1, 8))
-        bits = (x >= 0).unflatten(2, (-1, 8)).to(torch.uint8) << torch.arange(8, device=x.device).to(torch.uint8)
-        return _join(x.abs().mean(2, keepdim=True), bits.sum(3, dtype=torch.uint8))
+            scale, levels = _encoded(codec_kernels.sign_encode, x, 1, 8)
+        else:
+            bits = (x >= 0).unflatten(2, (-1, 8)).to(torch.uint8) << torch.arange(8, device=x.device).to(torch.uint8)
+            scale, levels = x.abs().mean(2, keepdim=True), bits.sum(3, dtype=torch.uint8)
+        _, count, width = x.shape
+        scale[:, -1] *= width / (n - (count - 1) * width)  # the last bucket's mean is not of padding
+        return _join(scale, levels)
 
     def decode(self, wire: Tensor, n: int) -> Tensor:
         scale, packed = _part(wire, n, self.bucket, 1)

@@ -105,6 +105,19 @@ def test_what_is_not_finite_stays_so(codec: Codec, poison: float) -> None:
     assert torch.isfinite(back[0]).all() and not torch.isfinite(back[1]).all()
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("n", [1, 16, 17, 31, 50])
+def test_signs_have_the_mean_magnitude_of_their_bucket_also_of_a_short_last_one(n, compiled, monkeypatch) -> None:
+    """The padding counted as entries: one in a last bucket of 16 came back as a sixteenth of itself."""
+    if not compiled:
+        monkeypatch.setattr(codecs, "COMPILED", ())
+    x = vectors(3)[:, :n]
+    back = Sign(16).decode(Sign(16).encode(x), n)
+    for own, returned in zip(x.split(16, 1), back.split(16, 1), strict=True):
+        expected = own.abs().mean(1, keepdim=True).expand_as(own)
+        assert torch.allclose(returned.abs(), expected, rtol=1e-5) and torch.equal(returned > 0, own > 0)
+
+
 def test_sign_packs_eight_entries_a_byte_and_minmax_keeps_zeros() -> None:
     assert Sign(1024).nbytes(4096) == 4 * (4 + 128) and qsgd(4, 512).nbytes(1024) == 2 * (4 + 256)
     x = torch.randn(1, 1000, generator=torch.Generator().manual_seed(1))
