@@ -106,7 +106,8 @@ def told(rows: Sequence[Row], network: str, samples: str) -> tuple[str, list[Row
 def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, traces: Path | None = None) -> Row:
     """Simulates one algorithm on one cluster. Efficiency is this throughput over that of nodes that never wait.
 
-    What follows from a compress time that is not known is None.
+    What follows from a compress time that is not known is None. The iteration waits for messages in the background
+    only where they take longer than the steps that they may.
     """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
@@ -117,8 +118,10 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
         seconds = {part: each * period for part, each in known.items() if each}
         execution_traces.write(traces / trace_name(config, parameters), rounds, seconds)
     communicate = replay.seconds(rounds, *link) / period
-    compress = node.compress_s if config.nodes > 1 else 0.0
-    total = None if compress is None else IterationTime(node.compute_s, compress, communicate).total
+    compress, total = node.compress_s if config.nodes > 1 else 0.0, None
+    if compress is not None:
+        covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
+        total = IterationTime(node.compute_s, compress, communicate, min(communicate, covered)).total
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
     at_socket = [own + sum(map(framing, of_rank)) for own, of_rank in zip(sent, rounds, strict=True)]
     return {

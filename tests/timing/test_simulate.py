@@ -50,6 +50,13 @@ def test_throughput_and_efficiency_follow_from_the_parts():
     assert row["efficiency"] == pytest.approx(0.5 / row["iteration_s"])
 
 
+def test_an_average_in_the_background_is_waited_for_where_compute_does_not_cover_it():
+    """All of it was, where `repro tune` and `repro run` hide what two of four steps cover."""
+    fast, slow = (rows("algo=async_average", "nodes=4", sizes=[size])[0] for size in (1_000_000, 100_000_000))
+    assert fast["communicate_s"] > 0 and fast["iteration_s"] == pytest.approx(0.5)
+    assert slow["iteration_s"] == pytest.approx(0.5 + slow["communicate_s"] - 2 * 0.5 / 4)
+
+
 def test_the_published_profile_is_one_nodes_throughput():
     node = node_profile.published(compose(["model=resnet50"])[0])
     assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
