@@ -6,6 +6,7 @@ compress from a stated profile.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ from repro import algorithms, screen
 from repro.comm import cost_formulas, replay
 from repro.comm.bucket_spans import Shapes
 from repro.comm.traffic import Link, Round, framing
+from repro.config.differences import flat
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime
@@ -27,6 +29,7 @@ from repro.json_text import json_text
 from repro.tables import Row
 from repro.timing import dry_run, execution_traces
 from repro.timing.node_profile import Node, layers, profile
+from repro.train import ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -44,13 +47,20 @@ def run(
     """
     if piped := [config.stages for config in configs if config.stages > 1]:
         raise ConfigError(f"stages={piped[0]}: pipelines are predicted by `repro strategies`; type stages=1 here")
-    rows, count = [], len(configs) * len(sizes or [0])
+    if any(config.hierarchical or config.bucket_mb is not None for config in configs):
+        raise ConfigError(
+            "hierarchical=true and bucket_mb= are not simulated: whole gradients travel, between nodes alone. "
+            "Leave them out; `repro tune` predicts buckets"
+        )
+    rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
-            rows.append(row(config, parameters, profile(node, config, parameters, shapes), shapes, traces))
+            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, traces)
+            settings = flat(dataclasses.asdict(config))
+            rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
     read = {config.data.metric.samples for config in configs}
-    said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples")
+    said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples", labels)
     print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
     if untimed := list(dict.fromkeys(str(one["algo"]) for one in rows if one["compress_s"] is None)):
         stated = "published" if node == "paper" else "stated"
@@ -58,10 +68,12 @@ def run(
             f"No iteration time for {', '.join(untimed)}: no seconds of compress are {stated} for them. "
             "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
         ))  # fmt: skip
-    found = crossovers(rows)
+    settled = [key for key in labels if not key.startswith("algo.")]
+    found = crossovers(rows, settled)
     for line in found:
+        about = "".join(f", {key}={line[key]}" for key in settled)
         print(screen.sentence(
-            f"{line['model']}, {line['parameters']:,} parameters: {line['algo']} beats topk {line['at']}"
+            f"{line['model']}, {line['parameters']:,} parameters{about}: {line['algo']} beats topk {line['at']}"
         ))  # fmt: skip
     if out is not None:
         wire = configs[0].network
@@ -76,16 +88,27 @@ def run(
     return rows
 
 
-def told(rows: Sequence[Row], network: str, samples: str) -> tuple[str, list[Row], int]:
-    """Returns what the rows have in common, the cells of a table of the rest, and how many say what a row is about."""
+def swept(configs: Sequence[Config]) -> list[str]:
+    """Returns the keys, beside model, algorithm and nodes, in which cases differ: each has a column of its own."""
+    keys = [key for key in ending.varied(configs) if key.startswith(("algo.", "network"))]
+    densities = {config.density for config in configs if config.algo.sparse}
+    return [*keys, "density"] if len(densities) > 1 else keys
+
+
+def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] = ()) -> tuple[str, list[Row], int]:
+    """Returns what the rows have in common, the cells of a table of the rest, and how many say what a row is about.
+
+    `labels` are keys of the rows that are columns too.
+    """
     common = {name for name in ("model", "parameters") if len({one[name] for one in rows}) == 1}
     first = rows[0]
     said = [str(first["model"])] if "model" in common else []
     said += [f"{first['parameters']:,} parameters"] if "parameters" in common else []
     selected = {one["k"] for one in rows} - {None}
     said += [f"k = {selected.pop():,}"] if len(selected) == 1 else []
-    said += [f"network {network}", f"seconds of a node: {first['source']}"]
-    keys = [name for name in ("model", "parameters", "algo", "nodes") if name not in common]
+    said += [] if "network" in labels else [f"network {network}"]
+    said += [f"seconds of a node: {first['source']}"]
+    keys = [name for name in ("model", "parameters", "algo", *labels, "nodes") if name not in common]
     table = [
         {
             **{name: str(one[name]) if name == "nodes" else one[name] for name in keys},
@@ -180,15 +203,19 @@ def as_plotted(config: Config, parameters: int, k: int, link: Link) -> float | N
     return closed_form(config, parameters, k, Link(alpha, link.beta_s_per_byte))
 
 
-def crossovers(rows: Sequence[Row]) -> list[Row]:
-    """Finds the simulated number of nodes from which each gTop-k communicates in less time than Top-k."""
+def crossovers(rows: Sequence[Row], labels: Sequence[str] = ()) -> list[Row]:
+    """Finds the simulated number of nodes from which each gTop-k communicates in less time than Top-k.
+
+    Rows that differ in one of the keys `labels` are not compared.
+    """
     found = []
-    shapes = dict.fromkeys((one["model"], one["parameters"], one["wire"]) for one in rows if one["wire"])
-    for model, parameters, wire in shapes:
+    names = ("model", "parameters", "wire", *labels)
+    for case in dict.fromkeys(tuple(one[name] for name in names) for one in rows if one["wire"]):
+        model, parameters, wire, *settings = case
         times = {
             (one["algo"], one["nodes"]): one["communicate_s"]
             for one in rows
-            if (one["model"], one["parameters"], one["wire"]) == (model, parameters, wire)
+            if tuple(one[name] for name in names) == case
         }
         for algo in ("gtopk", "gtopk_butterfly"):
             both = sorted(nodes for name, nodes in times if name == algo and ("topk", nodes) in times)
@@ -200,5 +227,6 @@ def crossovers(rows: Sequence[Row]) -> list[Row]:
                 found.append({
                     "model": model, "parameters": parameters, "algo": algo, "at": at,
                     "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None,
+                    **dict(zip(labels, settings, strict=True)),
                 })  # fmt: skip
     return found

@@ -133,6 +133,28 @@ def test_the_model_knows_the_wire_format(wire, capsys):
     assert ("topk in packed from" in capsys.readouterr().out) == (wire == "packed")
 
 
+def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
+    """Rows of other networks were called the first's, and one density's Top-k was compared with another's gTop-k."""
+    sweep = ["nodes=4,8,16", "algo=topk,gtopk", "network=ethernet1g,infiniband100g", "density=0.0001,0.01"]
+    found = simulate.run(compose(sweep), "0.5+0.1", [1_000_000], None)
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("gtopk beats topk") == 4 and "network=infiniband100g, density=0.01: gtopk beats topk" in said
+    assert "network ethernet1g" not in said and said.count("infiniband100g") >= 12
+    assert {(row["network"], row["density"], row["k"]) for row in found} == {
+        (name, f"{density:g}", round(density * 1_000_000))
+        for name in ("ethernet1g", "infiniband100g") for density in (0.0001, 0.01)
+    }  # fmt: skip
+    simulate.run(compose(["nodes=4", "algo=topk,gtopk", "algo.wire=pairs,gaps"]), "0.5+0.1", [1_000_000], None)
+    assert "algo.wire" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1"])
+def test_what_is_not_simulated_is_refused(key):
+    """Whole gradients between nodes of one level were simulated in their place."""
+    with pytest.raises(ConfigError, match="not simulated"):
+        rows("algo=dense", "nodes=4", key)
+
+
 def test_layers_are_what_low_rank_is_about():
     """Without them a model is one nearly square matrix, which would send far less than its layers do."""
     config = compose(["algo=powersgd", "model=resnet20", "nodes=4"])[0]
