@@ -84,6 +84,16 @@ def published(config: Config) -> Node:
     return Node(batch / rates[name]["single"], compress_s, batch, "paper")
 
 
+def check_samples(node: Node, config: Config) -> None:
+    """Raises ConfigError if the seconds of `node` are of another number of samples than a step of `config` has."""
+    samples = config.batch_per_node * config.accumulate
+    if node.samples != samples:
+        raise ConfigError(
+            f"node={config.node or node.source}: the published seconds are of {node.samples} samples a step, not "
+            f"{samples}; type batch_per_node={node.samples // config.accumulate}"
+        )
+
+
 def _family(config: Config) -> str:
     return str(about(config.algo.name)["family"])
 

@@ -135,12 +135,7 @@ def named(config: Config) -> str:
 def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, float]:
     """Returns compute and compress of one node. Raises ConfigError where they are not known."""
     node = node_profile.profile(named(config), config, parameters, shapes)
-    samples = config.batch_per_node * config.accumulate
-    if node.samples != samples:
-        raise ConfigError(
-            f"node={config.node}: the published seconds are of {node.samples} samples a step, not {samples}; "
-            f"type batch_per_node={node.samples // config.accumulate}"
-        )
+    node_profile.check_samples(node, config)
     compress_s = node.compress_s
     if config.node == "paper_compute" or (config.node == "stated" and compress_s is None):
         compress_s = node_profile.compress(config, parameters, shapes)

@@ -142,6 +142,14 @@ def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
     assert math.isclose(choices[0].to_target_s, 400 * 4 * 32 / 8 * choices[0].seconds)
 
 
+def test_a_time_to_a_target_takes_the_published_seconds_for_the_published_batch_alone() -> None:
+    """Steps of 2 samples were counted, each with the seconds of 128."""
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
+        ranked("algo=dense", node="paper", target=0.3, groups=groups())
+    (first, *_) = ranked("algo=dense", "batch_per_node=128", node="paper", target=0.3, groups=groups())
+    assert math.isclose(first.to_target_s, 300 * 32 / 128 * first.seconds)
+
+
 def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     own = configs("algo=dense,topk", "nodes=2")
     choices = planner_check.plan(own, Link(1e-4, 1e-8))
