@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from repro import metric, screen
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES
 from repro.config.schema import Config, RunError
-from repro.runs import lock, metrics, progress, run_folder
+from repro.runs import lock, metrics, run_folder
 
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
 
@@ -37,8 +37,7 @@ def survey(results: Path, experiment: str | None = None) -> list[Run]:
     """Returns every run under `results`, begun or waiting in the queue, of one experiment or of all."""
     try:
         waiting = queued(results)
-    except RunError as error:  # what the folders say is still worth reading
-        progress.warn(str(error))
+    except RunError:  # what the folders say is still worth reading
         waiting = {}
     begun = set(run_folder.run_folders(results))
     folders = sorted(folder for folder in begun | waiting.keys() if experiment in (None, folder.parent.name))

@@ -191,7 +191,7 @@ def test_states(sweep, tmp_path):
     assert status.survey(tmp_path, "other") == []
 
 
-def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypatch, capsys):
+def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypatch):
     """A controller that was busy for a moment looked like an empty queue, and all that waited was submitted again."""
     for program, text in (("squeue", "echo 'Socket timed out' >&2; exit 1"), ("sbatch", "echo 1")):
         (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
@@ -202,7 +202,6 @@ def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypat
         list(launch(configs, None, False, []))
     finish(configs[0])
     assert [run.state for run in status.survey(tmp_path / "runs")] == ["done"]
-    assert capsys.readouterr().err.startswith("warning: squeue: Socket timed out")
 
 
 def test_scripts_are_shell_and_short():
