@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from repro import metric, screen
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES
-from repro.config.schema import Config, RunError
+from repro.config.schema import Config
 from repro.runs import lock, metrics, run_folder
 
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
@@ -35,17 +35,14 @@ class Run:
 
 def survey(results: Path, experiment: str | None = None) -> list[Run]:
     """Returns every run under `results`, begun or waiting in the queue, of one experiment or of all."""
-    try:
-        waiting = queued(results)
-    except RunError:  # what the folders say is still worth reading
-        waiting = {}
+    waiting = queued(results)
     begun = set(run_folder.run_folders(results))
     folders = sorted(folder for folder in begun | waiting.keys() if experiment in (None, folder.parent.name))
     return [run(folder, waiting.get(folder)) for folder in folders]
 
 
 def states(configs: Iterable[Config], results: Path) -> dict[Path, str]:
-    """Returns the state of each run's folder. Raises RunError where the queue does not answer."""
+    """Returns the state of each run's folder."""
     waiting = queued(results)
     return {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
 
@@ -74,17 +71,14 @@ def run(folder: Path, job: Job | None) -> Run:
 
 
 def queued(results: Path) -> dict[Path, Job]:
-    """Returns run folder -> job, for this user's jobs that `repro launch` submitted into `results`. Raises RunError."""
+    """Returns run folder -> job, for this user's jobs that `repro launch` submitted into `results`."""
     if shutil.which("squeue") is None:
         return {}
     command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T|%r"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        problem = (done.stderr.strip() or "it failed") if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
-        problem = str(error)
-    if problem:
-        raise RunError(f"squeue: {problem}; which runs are in the queue is not known: try again when SLURM answers")
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
     jobs: dict[Path, Job] = {}
     for words in (line.split("|") for line in done.stdout.splitlines()):
         name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
