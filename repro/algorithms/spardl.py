@@ -21,7 +21,7 @@ class Algorithm(algorithms.Algorithm):
     when its turn comes: the largest of this rank's whole accumulated block plus what it received, not of two
     selections. What a cut drops stays in the residual there, and entries that miss the update return whole to the
     ranks they came from. Left out: teams of nodes (their Spar-All-Gather). Ours: messages have room for k / P pairs,
-    where the code sends a length with each; where k < P, each block sends one pair, so that all of them are updated.
+    where the code sends a length with each.
     """
 
     density = 0.001
@@ -46,9 +46,9 @@ class Algorithm(algorithms.Algorithm):
         received: list[Sparse] = []
 
         def cut(block: int) -> Tensor:
-            part, share = residual[edges[block] : edges[block + 1]], shares[block + 1] - shares[block]
-            index, value = self.memory.select(part, max(share, 1))  # of no share, a block would never be updated
-            chosen = Sparse(index + edges[block], value)
+            part, k_of_block = residual[edges[block] : edges[block + 1]], shares[block + 1] - shares[block]
+            index, value = self.memory.select(part, max(k_of_block, 1))
+            chosen = Sparse(index[:k_of_block] + edges[block], value[:k_of_block])
             residual[chosen.index.long()] = 0
             sent.append(chosen)
             return wires[block].pack(chosen, room)[0]

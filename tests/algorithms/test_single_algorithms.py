@@ -157,13 +157,3 @@ def test_randomk_draws_alike_on_all_ranks_and_anew_in_each_step():
     assert all(len(place) == 50 for place in places) and not (places[0] == places[1] or places[1] == places[2])
     other = train("randomk", 3, x, 0.05, seed=1)[0][0]
     assert set(other[0].nonzero().squeeze(1).tolist()) != places[0]
-
-
-@pytest.mark.parametrize("k, size", [(1, 3), (2, 4), (3, 7)])
-def test_spardl_updates_every_block_where_k_is_less_than_the_number_of_ranks(k, size):
-    """Blocks whose share of k is zero sent nothing in any step: their parameters never changed."""
-    x = gradients(size, 3, "normal")
-    updates = train("spardl", size, x, (k + 0.5) / M)[0][0]
-    edges = [M * block // size for block in range(size + 1)]
-    for start, stop in zip(edges, edges[1:], strict=False):
-        assert (updates[:, start:stop].count_nonzero(1) == 1).all()
