@@ -110,16 +110,19 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
 def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     whole = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
     curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
-    dense, gtopk = curves["dense"], curves["gtopk"]
+    losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
+    dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
-    said = re.search(
-        r"dense ends at ([\d.]+) %, gTop-k at ([\d.]+) %. After 5 epochs of that schedule gTop-k is ([\d.]+) points "
-        r"behind, after 10 it is ([\d.]+), after 15 it is ([\d.]+), and after 50 it is ([\d.]+) ahead",
-        text,
+    sentences = (
+        "dense ends at N %, Top-k at N %, gTop-k at N %. After 5 epochs of that schedule Top-k is N and gTop-k N "
+        "points behind, after 10 it is N and N, after 15 it is N and N, and after 50 they are N and N ahead. "
+        "The training loss ends at N, N and N:"
     )
-    behind = [dense[epoch] - gtopk[epoch] for epoch in (5, 10, 15, 50)]
-    expected = [dense[141], gtopk[141], *behind[:3], -behind[3]]
-    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+    said = re.search(re.escape(sentences).replace("N", r"([\d.]+)"), text)
+    behind = [dense[epoch] - sparse[epoch] for epoch in (5, 10, 15, 50) for sparse in (topk, gtopk)]
+    expected = [dense[141], topk[141], gtopk[141], *behind[:6], *(-gap for gap in behind[6:])]
+    assert said and [float(number) for number in said.groups()[:11]] == pytest.approx(expected, abs=0.051)
+    assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
 
 
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
