@@ -77,6 +77,19 @@ def test_a_shortcut_of_resnet20_pads_channels_and_skips_pixels():
     assert torch.equal(y[:, :16], x[:, :, ::2, ::2]) and not y[:, 16:].any()
 
 
+def test_gradients_of_resnet20s_blocks_have_the_channels_last():
+    """A layer before one whose gradient has the channels first reads two layouts at once, which is slow."""
+    model, layouts = load("resnet20"), []
+
+    def watch(block, inputs):
+        inputs[0].register_hook(lambda g: layouts.append(g.is_contiguous(memory_format=torch.channels_last)))
+
+    for block in model.blocks:
+        block.register_forward_pre_hook(watch)
+    model(torch.rand(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)).sum().backward()
+    assert layouts == [True] * 9
+
+
 def test_threads_that_start_together_get_the_same_weights_and_leave_the_global_generator_alone():
     before = torch.random.get_rng_state()
     expected = {seed: load("resnet20", seed=seed).state_dict() for seed in (0, 1)}
