@@ -27,7 +27,7 @@ LAUNCHES = "launches"  # the folder in RESULTS that keeps manifests and logs
 JOB_PREFIX = "repro-"
 OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
 
-States = Callable[[Iterable[Config], Path], dict[Path, str]]  # of the runs in their folders
+States = Callable[[Iterable[Config], Path, bool], dict[Path, str]]  # of the runs in their folders; True: to submit
 Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a folder
 
 
@@ -79,10 +79,11 @@ def launch(
         yield from _plan(configs, only, results, options, states)
         return
     with turn(results / LAUNCHES):
-        chosen = yield from _choose(configs, only, results, states)
+        sbatch = shutil.which("sbatch")
+        chosen = yield from _choose(configs, only, results, states, submitting=sbatch is not None)
         for array in chosen:
             array.write()
-            if shutil.which("sbatch") is None:
+            if sbatch is None:
                 local = shlex.join([str(launchers() / "local.sh"), str(array.manifest)])
                 yield f"no sbatch on this machine; run it here with: {local} 1"
             else:
@@ -136,10 +137,10 @@ def _plan(configs: list[Config], only: str | None, results: Path, options: list[
 
 
 def _choose(
-    configs: list[Config], only: str | None, results: Path, states: States
+    configs: list[Config], only: str | None, results: Path, states: States, submitting: bool = False
 ) -> Generator[str, None, list[Array]]:
     """Yields what is left out and why; returns the arrays of the rest."""
-    found = states(configs, results)
+    found = states(configs, results, submitting)
     chosen = [c for c in configs if (found[c.folder] == only if only else found[c.folder] in OPEN)]
     for state in sorted(set(found.values())):
         count = sum(found[c.folder] == state for c in configs if c not in chosen)

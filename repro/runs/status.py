@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repro import metric, screen
-from repro.cluster.slurm import JOB_PREFIX, LAUNCHES
-from repro.config.schema import Config
+from repro.cluster.slurm import JOB_PREFIX, LAUNCHES, OPEN
+from repro.config.schema import Config, RunError
 from repro.runs import lock, metrics, run_folder
 
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
@@ -35,16 +35,22 @@ class Run:
 
 def survey(results: Path, experiment: str | None = None) -> list[Run]:
     """Returns every run under `results`, begun or waiting in the queue, of one experiment or of all."""
-    waiting = queued(results)
+    waiting, _ = queued(results)  # what the folders say is worth reading without it
     begun = set(run_folder.run_folders(results))
     folders = sorted(folder for folder in begun | waiting.keys() if experiment in (None, folder.parent.name))
     return [run(folder, waiting.get(folder)) for folder in folders]
 
 
-def states(configs: Iterable[Config], results: Path) -> dict[Path, str]:
-    """Returns the state of each run's folder."""
-    waiting = queued(results)
-    return {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
+def states(configs: Iterable[Config], results: Path, submitting: bool) -> dict[Path, str]:
+    """Returns the state of each run's folder.
+
+    Raises RunError if there is something to submit and the queue does not answer: it may wait there already.
+    """
+    waiting, problem = queued(results)
+    found = {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
+    if problem and submitting and any(state in OPEN for state in found.values()):
+        raise RunError(f"squeue: {problem}; nothing is submitted, as what waits is not known: try again later")
+    return found
 
 
 class Job(NamedTuple):
@@ -70,15 +76,20 @@ def run(folder: Path, job: Job | None) -> Run:
     return Run(name, state, step, steps, _evaluated(folder), eta, error)
 
 
-def queued(results: Path) -> dict[Path, Job]:
-    """Returns run folder -> job, for this user's jobs that `repro launch` submitted into `results`."""
+def queued(results: Path) -> tuple[dict[Path, Job], str]:
+    """Returns run folder -> job, for this user's jobs that `repro launch` submitted into `results`.
+
+    The text says why the queue did not answer, "" if it did or there is none.
+    """
     if shutil.which("squeue") is None:
-        return {}
+        return {}, ""
     command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T|%r"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {}, str(error)
+    if done.returncode:
+        return {}, done.stderr.strip() or "it failed"
     jobs: dict[Path, Job] = {}
     for words in (line.split("|") for line in done.stdout.splitlines()):
         name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
@@ -92,7 +103,7 @@ def queued(results: Path) -> dict[Path, Job]:
             active = state in ("RUNNING", "COMPLETING", "SUSPENDED")
             if active or folder not in jobs:
                 jobs[folder] = Job("running") if active else Job("pending", f"waits: {reason}")
-    return jobs
+    return jobs, ""
 
 
 def table(runs: list[Run]) -> str:

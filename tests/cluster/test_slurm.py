@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from repro.cluster import slurm
 from repro.config.compose import compose
-from repro.config.schema import ConfigError
+from repro.config.schema import ConfigError, RunError
 from repro.runs import lock, run_folder, status
 from repro.runs.lock import Lock
 
@@ -189,6 +189,20 @@ def test_states(sweep, tmp_path):
     shown = status.table(status.survey(tmp_path))
     assert "accuracy (%)" in shown and "50.0" in shown and "5/5" in shown and shown.endswith("1 done")
     assert status.survey(tmp_path, "other") == []
+
+
+def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypatch):
+    """A controller that was busy for a moment looked like an empty queue, and all that waited was submitted again."""
+    for program, text in (("squeue", "echo 'Socket timed out' >&2; exit 1"), ("sbatch", "echo 1")):
+        (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    configs = placed(sweep, tmp_path / "runs")
+    with pytest.raises(RunError, match="squeue: Socket timed out.*try again"):
+        list(launch(configs, None, False, []))
+    assert any("--array=1-" in line for line in launch(configs, None, True, []))
+    finish(configs[0])
+    assert [run.state for run in status.survey(tmp_path / "runs")] == ["done"]
 
 
 def test_scripts_are_shell_and_short():
