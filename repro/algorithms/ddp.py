@@ -10,7 +10,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from repro import algorithms
-from repro.comm.bucket_spans import spans
+from repro.algorithms import powersgd
+from repro.comm.bucket_spans import Shapes, spans
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
 from repro.comm.sockets import SocketTransport
@@ -21,17 +22,19 @@ from repro.comm.transport import GroupTransport
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
 
 ONE_BUCKET_MB = 1 << 20  # more than any model has
+WHOLE = 2  # steps before PowerSGD's hook compresses
 
 
 class Algorithm(algorithms.Algorithm):
     """Sums while backward runs, with messages that do not pass our Collective.
 
     They are counted by formula: a ring all-reduce of each bucket, with `hook=fp16` of half the bytes, with
-    `hook=powersgd` of the factors (`factors`). Without a model to wrap, this is one all-reduce.
+    `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, as the hook does.
+    Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD (two for the hook's three).
     PowerSGD's residual lives in PyTorch's hook, so a resumed run starts with an empty one.
     """
 
-    wraps = True
+    wraps = takes_shapes = True
 
     def __init__(
         self,
@@ -40,9 +43,11 @@ class Algorithm(algorithms.Algorithm):
         bucket_mb: float = 25.0,
         hook: str = "none",
         rank: int = 1,
+        shapes: Shapes | None = None,
     ):
         self.bucket_mb = self.own_bucket_mb(bucket_mb, hook)
-        self.hook, self.rank = hook, rank
+        self.hook, self.rank, self.steps = hook, rank, 0
+        self.inner = powersgd.Algorithm(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
 
@@ -57,22 +62,36 @@ class Algorithm(algorithms.Algorithm):
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
         elif self.hook == "powersgd":
-            state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=self.rank, start_powerSGD_iter=2)
+            state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=self.rank, start_powerSGD_iter=WHOLE)
             wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-            self.messages = factors(shapes, self.rank)
+            self.messages, self.inner = factors(shapes, self.rank), None
         return wrapped
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
+        if self.inner is not None:
+            return self.inner.step(gradient, collective)
         if self.messages is None:
             wire = gradient.half() if self.hook == "fp16" else gradient
             return gradient.copy_(collective.all_reduce(wire)).div_(collective.size)
+        self.steps += 1
         if collective.size > 1:
-            for elements in self.messages:
+            whole = self.hook == "powersgd" and self.steps <= WHOLE
+            for elements in [gradient.numel()] if whole else self.messages:
                 collective.traffic.add(ring(collective.rank, collective.size, elements, self.itemsize))
         return gradient
 
     @staticmethod
-    def cost(size: int, parameters: int, k: int, bucket_mb: float = 25.0, hook: str = "none", rank: int = 1) -> Cost:
+    def cost(
+        size: int,
+        parameters: int,
+        k: int,
+        bucket_mb: float = 25.0,
+        hook: str = "none",
+        rank: int = 1,
+        shapes: Shapes | None = None,
+    ) -> Cost:
+        if hook == "powersgd":
+            return powersgd.Algorithm.cost(size, parameters, k, rank, shapes=shapes)
         return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
 
     @staticmethod

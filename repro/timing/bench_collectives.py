@@ -22,7 +22,7 @@ from repro.comm import replay
 from repro.comm.collective import Collective
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import SocketTransport
-from repro.comm.traffic import Round
+from repro.comm.traffic import Round, Traffic
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import measured_source
@@ -210,5 +210,6 @@ def ddp(algorithm: Any, parameters: int, rank: Rank) -> tuple[list[list[Round]],
 
     for _ in range(3):  # PowerSGD's hook compresses from the third step on
         step()
-    algorithm.step(gradient, collective)  # counts
+        collective.traffic = Traffic()
+        algorithm.step(gradient, collective)  # counts
     return rank.control.gather_objects([done for done in collective.traffic.rounds if done.sent]), step

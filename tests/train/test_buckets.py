@@ -10,7 +10,7 @@ import torch
 from thread_ranks import on_ranks
 from tiny_runs import latest
 
-from repro import algorithms
+from repro import algorithms, models
 from repro.algorithms import ddp as pytorch_ddp
 from repro.cluster import ranks
 from repro.comm import bucket_spans
@@ -19,7 +19,7 @@ from repro.comm.subset import among
 from repro.config.compose import compose
 from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, run_folder
-from repro.timing import sleeping_model
+from repro.timing import dry_run, sleeping_model
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
 from repro.train.hierarchical import Hierarchical, inside
@@ -264,6 +264,13 @@ def test_the_hooks_of_ddp_send_less(tmp_path):
         (*_, line) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
         tolerance = 0.5 if hook == "powersgd" else 1e-3
         assert line["bytes_sent"] == pytest.approx(4 * 269722 * share[hook], rel=tolerance)
+        shapes = [layer.shape for layer in models.sized_only(run).parameters()]
+        (modelled, _) = dry_run.all_rounds(run.algo, 2, 269722, 0, shapes=shapes)
+        assert sum(r.sent * r.repeat for r in modelled) == pytest.approx(line["bytes_sent"], rel=1e-3)
+    first, second, third, fourth = (
+        line["bytes_sent"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"
+    )
+    assert first == second == pytest.approx(4 * 269722, rel=1e-3) and third == fourth < first / 10  # as PyTorch's hook
 
 
 @pytest.mark.parametrize("bucket_mb", [25.0, 4.0])
