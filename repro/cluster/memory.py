@@ -9,6 +9,7 @@ than a step adds the difference, for those whose turn it is.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import os
@@ -25,6 +26,9 @@ PROCESS = 0.25e9  # of it what a forked rank does not share
 VECTORS = 6.2  # of m float32, a rank: parameters, gradient, velocity, residual, and what a step makes for itself
 FIRST = 2.4  # more of them on rank 0, whose step is timed before the run
 EVALUATED = 250  # images at once
+
+TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
+MAPPED = 1 << 28  # bytes: what is larger still goes back when it is freed; some versions allow an eighth at most
 
 
 def needed(config: Config) -> float:
@@ -60,6 +64,17 @@ def check(config: Config) -> None:
     )
 
 
+def keep_freed() -> None:
+    """Makes the C library keep what this process frees: else each step gets its pages from the kernel anew.
+
+    Does nothing where the library is not glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and (mallopt(MMAP_THRESHOLD, MAPPED) or mallopt(MMAP_THRESHOLD, MAPPED // 8)):
+        mallopt(TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(TOP_PAD, MAPPED)  # a thread's heap goes back in pieces of 64 MB, unless as much is to be left free
+
+
 def available() -> float | None:
     """Bytes that the machine and this process's control group still have; None where neither tells."""
     rooms = [float(limit - used) for limit, used in _limits()]
@@ -89,7 +104,7 @@ def _shape(
     with torch.device("meta"):
         model = models.load(name, classes, image_size, 0, torch.Generator("cpu"), **dict(options))
         for module in model.modules():
-            if not list(module.children()):
+            if not list(module.children()) or list(module.parameters(recurse=False)):
                 module.register_forward_hook(note)
         inputs, _ = models.made_up_batch(2, classes, image_size, sequence)
         model.eval()(inputs)  # eval: dropout would draw from a CPU generator

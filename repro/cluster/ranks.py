@@ -177,6 +177,7 @@ def run_rank(
         print(f"repro: {reason}", file=sys.stderr, flush=True)
 
     torch.set_num_threads(threads_each(config, place.local_size))
+    memory.keep_freed()
     if outside:
         address = environment.own_address()
     try:

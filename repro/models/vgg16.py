@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from repro.models import grouped, require_size
+from repro.models._small_images import Convolution3x3
 
 STAGES = [[64, 64], [128, 128], [256, 256, 256], [512, 512, 512], [512, 512, 512]]
 
@@ -15,7 +16,7 @@ def build(classes: int, image_size: int, generator: torch.Generator) -> nn.Modul
     inputs = 3
     for stage in STAGES:
         for outputs in stage:
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+            layers += [Convolution3x3(inputs, outputs), nn.BatchNorm2d(outputs)]
             layers.append(nn.ReLU(inplace=True))
             inputs = outputs
         layers.append(nn.MaxPool2d(2))

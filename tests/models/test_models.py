@@ -12,6 +12,7 @@ from repro.config import compose, groups
 from repro.config.schema import ConfigError
 from repro.models import _carried
 from repro.models._dropout import Dropout
+from repro.models._small_images import Convolution3x3
 
 
 def load(name, classes=10, image_size=32, seed=0, **options):
@@ -75,6 +76,26 @@ def test_a_shortcut_of_resnet20_pads_channels_and_skips_pixels():
     y = block(x)
     assert y.shape == (2, 32, 16, 16)
     assert torch.equal(y[:, :16], x[:, :, ::2, ::2]) and not y[:, 16:].any()
+
+
+@pytest.mark.parametrize("bfloat16", [False, True])
+@pytest.mark.parametrize("sides", [(1, 1), (2, 2), (4, 4), (2, 8), (5, 4)])
+def test_a_convolution_of_small_images_is_the_same_convolution(sides, bfloat16):
+    torch.manual_seed(0)
+    ours = Convolution3x3(8, 12)
+    plain = nn.Conv2d(8, 12, 3, padding=1)
+    plain.load_state_dict(ours.state_dict())
+    images = torch.randn(3, 8, *sides)
+    found = []
+    for layer in (ours, plain):
+        x = images.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            y = layer(x)
+        y.square().sum().backward()
+        found.append([y.dtype, y.float(), x.grad, layer.weight.grad, layer.bias.grad])
+    assert found[0][0] == found[1][0]
+    for one, other in zip(found[0][1:], found[1][1:], strict=True):
+        assert (one - other).norm() <= (2e-2 if bfloat16 else 1e-5) * other.norm()
 
 
 def test_gradients_of_resnet20s_blocks_have_the_channels_last():
