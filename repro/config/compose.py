@@ -131,6 +131,11 @@ def _parse(text: str) -> Any:
         return _parser().parse_override(text)
     except HydraException:
         pass
+    words = text[len(name) + 1 :].split(",")
+    if len(words) > 1 and not all(words):
+        raise ConfigError(
+            f"{text}: a comma stands between two values: {name}={','.join(filter(None, words)) or 'A,B'}."
+        )
     raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}.")
 
 
@@ -143,6 +148,8 @@ def _network_files(overrides: list[str]) -> list[str]:
         if name != "network" or not path.endswith((".yaml", ".yml")):
             result.append(text)
             continue
+        if "," in path and not Path(path).is_file():
+            raise ConfigError(f"{text}: only the names of networks sweep; give one file at a time.")
         try:
             values = yaml.safe_load(Path(path).read_text())
             values = {"name": Path(path).stem, "bits_per_s": 0.0, **values}

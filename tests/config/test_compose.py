@@ -169,6 +169,10 @@ WRONG = {
     "machines=9": "at most nodes=4",
     "data.mean=[a,b,c]": "expected a number",
     "data.fingerprint=123456789012": "a text, in quotes within quotes if it looks like a number",
+    "nodes=1,": "between two values: nodes=1",
+    "density=0.1,,0.2": "between two values: density=0.1,0.2",
+    "algo=all,dense": "algo=all stands alone",
+    "network=a.yaml,b.yaml": "one file at a time",
     "results=2026": "a text, in quotes within quotes if it looks like a number",
     "data.std=[1,1]": "3 numbers, each at least 1e-06",
 }
