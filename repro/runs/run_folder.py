@@ -10,8 +10,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,17 @@ class RunFolder:
     `draw` makes the figures that W&B gets once the run is done.
     """
 
-    def __init__(self, config: Config, description: str, device: Any, fingerprint: str = "", draw: Draw | None = None):
-        self.config, self.folder, self.draw = config, config.folder, draw
+    def __init__(
+        self,
+        config: Config,
+        description: str,
+        device: Any,
+        fingerprint: str = "",
+        draw: Draw | None = None,
+        waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    ):
+        """`waits(what)` is held while W&B starts and uploads, so that no other rank takes this one for hung."""
+        self.config, self.folder, self.draw, self.waits = config, config.folder, draw, waits
         self.step, self.steps = 0, 0
         self.said = ""
         self.description, self.device, self.fingerprint = description, str(device), fingerprint
@@ -70,7 +79,8 @@ class RunFolder:
         try:
             self.progress = progress.show(self.config)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
-            self.mirror = Mirror(self.config, self.draw)
+            with self.waits("W&B"):
+                self.mirror = Mirror(self.config, self.draw)
             self.status("running", 0, 0)
         except BaseException:
             self.metrics.close()
@@ -127,7 +137,8 @@ class RunFolder:
             with suppress(OSError):  # each line was flushed
                 self.metrics.close()
             self.progress.phase("finishing")
-            self.mirror.finish(summary(self.folder), ok=error is None)
+            with self.waits("W&B"):
+                self.mirror.finish(summary(self.folder), ok=error is None)
             self.progress.close()
             with suppress(FileNotFoundError):  # the folder was removed
                 self.lock.release()

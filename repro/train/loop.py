@@ -82,7 +82,7 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
     with run_folder.RunFolder(
-        config, data.description, rank.device, data.fingerprint, write_items.of_experiment
+        config, data.description, rank.device, data.fingerprint, write_items.of_experiment, rank.waits
     ) as folder:
         try:
             Training(config, rank, data, folder).run(before_run)

@@ -35,7 +35,7 @@ def time_it(config: Config, rank: Rank, data: None, before_run: Lines) -> dict[s
     if rank.number:
         before_run(config, rank, None)
         return {"state": "preempted" if any_rank(rank.control, rank.interrupt.is_set()) else "done"}
-    with run_folder.RunFolder(config, DESCRIPTION, rank.device) as folder:
+    with run_folder.RunFolder(config, DESCRIPTION, rank.device, waits=rank.waits) as folder:
         folder.resume(0)
         try:
             lines = before_run(config, rank, None)

@@ -2,15 +2,18 @@
 
 import json
 import os
+import time
 import weakref
 
 import pytest
 import torch
 from tiny_runs import QUICK, bits, config
 
+from repro.cluster import stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.runs import progress, run_folder
+from repro.runs.wandb_mirror import Mirror
 from repro.timing.before_run import before_a_run
 from repro.train import loop
 from repro.train.replica import Replica
@@ -153,3 +156,11 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
+
+
+def test_a_slow_upload_to_wandb_is_no_rank_that_hangs(tmp_path, monkeypatch):
+    """Rank 0 uploads when the run is done, while the others wait for it at their last barrier."""
+    monkeypatch.setattr(stalls, "STILL_BEATS", 2)
+    monkeypatch.setattr(Mirror, "finish", lambda *_, **__: time.sleep(12))
+    summary = loop.run(config(tmp_path, *QUICK, "nodes=2", "steps=1"))
+    assert summary["state"] == "done"
