@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -46,7 +47,7 @@ def table(results: Results) -> list[Row]:
         chosen = time_to_target.of_one_schedule(own, target)
         for nodes in NODES:
             for found in _of_each_algorithm(chosen, target, nodes):
-                rows += _minutes(found, nodes, sizes[0])
+                rows += _minutes(found, nodes, sizes[0], _compute_s(found.group, chosen))
     return rows
 
 
@@ -83,11 +84,23 @@ def _own_momentum(group: Group) -> bool:
     return (momentum.rule(group.settings) == momentum.AFTER) != groups.has_momentum(group.algo)
 
 
-def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:
+def _batch(group: Group) -> int:
+    return int(group.settings["batch_per_node"] * group.settings["accumulate"])
+
+
+def _compute_s(group: Group, chosen: Sequence[Group]) -> float:
+    """Returns the median compute of those of the chosen runs that have the group's batch on a node.
+
+    Compute does not depend on the algorithm, and the machines that timed these runs may be unlike.
+    """
+    return statistics.median(one.time.compute_s for one in chosen if one.time and _batch(one) == _batch(group))
+
+
+def _minutes(found: Reach, nodes: int, parameters: int, compute_s: float) -> list[Row]:
     group, form = found.group, _form(found.group)
     settings, time = group.settings, group.time
     assert form is not None and time is not None  # noqa: S101  (for the type checker: `table` leaves others out)
-    batch = nodes * settings["batch_per_node"] * settings["accumulate"]
+    batch = nodes * _batch(group)
     steps = [samples / batch for samples in found.samples]
     row: Row = {
         "source": "trained, then modelled",
@@ -101,7 +114,7 @@ def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:
         "n": group.n,
         "best": found.best,
         "epochs": found.said(),
-        "compute_s": time.compute_s,
+        "compute_s": compute_s,
         "compress_s": time.compress_s,
     }
     alpha = settings.get("network", {}).get("alpha_s", 0.0)
@@ -109,7 +122,7 @@ def _minutes(found: Reach, nodes: int, parameters: int) -> list[Row]:
     for bits in BITS_PER_S if steps else ():
         wire = settings["algo"].get("wire", "pairs")
         communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
-        minutes = [one * (time.compute_s + time.compress_s + communicate) / 60 for one in steps]
+        minutes = [one * (compute_s + time.compress_s + communicate) / 60 for one in steps]
         rows.append(
             row
             | {"bits_per_s": bits, "communicate_s": communicate, "minutes": sum(minutes) / len(minutes)}
@@ -161,8 +174,9 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
             f"{'; '.join(said)}."
         )
     return [
-        "Minutes = epochs to the target in committed curves x an iteration: compute and compress of one rank timed "
-        "here, messages by the article's formulas on the bandwidth, with its latency. Bands: from the soonest seed to "
+        "Minutes = epochs to the target in committed curves x an iteration: compute of one rank timed here, the median "
+        "of these runs, as unlike machines timed them; each run's own compress; messages by the published formulas on "
+        "the bandwidth, with the latency of the runs' network. Bands: from the soonest seed to "
         "the last; none where n = 1 or all seeds got there in the same epoch. Where a curve has another P, as many "
         "samples are taken to be needed, which is optimistic for larger batches.",
         *lines,

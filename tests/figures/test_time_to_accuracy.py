@@ -58,3 +58,15 @@ def test_curves_of_a_compressed_schedule_stand_apart() -> None:
     short = made("gtopk", 0.99, scale_schedule=True, epochs=15)
     rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), short))
     assert {row["algo"] for row in rows} == {"dense", "topk"}
+
+
+def test_unlike_machines_make_no_algorithm_faster() -> None:
+    """A processor that needs half the time for one of the runs says nothing about the run's algorithm."""
+    groups = [made(algo, 0.93) for algo in ("dense", "topk", "gtopk")]
+    times = [[{**row, "compute_s": seconds} for row in groups[0]["iteration_time"]] for seconds in (0.1, 0.2, 0.11)]
+    machines = [made_up_groups.MACHINE | {"cpu": f"processor {place}"} for place in range(3)]
+    unlike = [
+        group | {"machine": machine, "iteration_time": own}
+        for group, machine, own in zip(groups, machines, times, strict=True)
+    ]
+    assert {row["compute_s"] for row in time_to_accuracy.table(results(*unlike))} == {0.11}
