@@ -2,6 +2,7 @@
 
 from repro.figures import _draw
 from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
+from repro.report import same_machine
 from repro.report.summaries import Group, Results, timed_batch
 from repro.tables import Row
 
@@ -66,7 +67,7 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
                 as_row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
                 | {name: row[name] for name in ("node", "iterations_s")}
                 | {"overlap": group.settings["overlap"], "modelled_s": modelled[0] if modelled else None}
-                | {"processor": group.machine.get("processor")}
+                | {"processor": same_machine.processor(group.machine)}
             )
     order = _draw.models_of(rows)
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["node"], row["nodes"]))

@@ -27,12 +27,6 @@ def name(row: Row) -> str:
     return _draw.algo_name(row["algo"]) + (", overlapped" if row["overlap"] == "on" else "")
 
 
-def _timed_on(row: Row) -> str | None:
-    """Returns the processor that timed our selection: such seconds of unlike machines do not compare."""
-    known = row["processor"] if row["node"] != "paper" else None
-    return f"{known['vendor']} family {known['family']} model {known['model']}" if known else None
-
-
 def _line(results: Results, row: Row, dense: Row | None) -> Row:
     rates = results.paper["throughput_per_node"].get(row["model"], {})
     theirs = rates.get(row["algo"], {}).get(row["nodes"]) if row["overlap"] == "off" else None
@@ -51,7 +45,7 @@ def _line(results: Results, row: Row, dense: Row | None) -> Row:
         "modelled (ms)": None if modelled is None else 1e3 * modelled,
         "published (ms)": 1e3 * row["batch_per_node"] / theirs if theirs else None,
         "over dense": IterationTime.of(dense).total / total if dense else None,
-        "compress timed on": _timed_on(row),
+        "compress timed on": row["processor"] if row["node"] != "paper" else None,  # unlike machines do not compare
         "D": row["dilation"],
         "source": row["source"],
     }

@@ -22,3 +22,11 @@ def kind(machine: dict[str, Any]) -> str:
 def alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Returns whether both are of one kind and speed."""
     return kind(a) == kind(b)
+
+
+def processor(machine: dict[str, Any]) -> str | None:
+    """Returns which processor timed a run, as a name like "AMD EPYC" is that of several; None where it is unknown."""
+    known = machine.get("processor") or {}
+    if "family" not in known:
+        return known.get("name")
+    return f"{known['vendor']} family {known['family']} model {known['model']}"

@@ -10,7 +10,7 @@ import pytest
 
 from repro import figures
 from repro.config import groups
-from repro.figures import _coverage, _draw, _times, lab_iterations, time_breakdown, tradeoff_dilated
+from repro.figures import _coverage, _draw, _times, dilated_iterations, lab_iterations, time_breakdown, tradeoff_dilated
 from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 
@@ -118,3 +118,15 @@ def test_dense_is_decomposed_and_what_backward_hides_is_drawn_inside_of_compute(
     (panel,) = time_breakdown.draw([beside]).axes
     left, width = (panel.patches[-1].get_x(), panel.patches[-1].get_width())
     assert left + width == pytest.approx(100 * 0.11 / 0.45) and width == pytest.approx(100 * 0.1 / 0.45)
+
+
+def test_an_iteration_of_the_lab_may_be_timed_on_a_processor_without_family() -> None:
+    """The kernel of an ARM machine gives neither vendor nor family."""
+    groups = [made_up_groups.dilated(made_up_groups.group("resnet20", a), "off") for a in ("topk", "gtopk", "dense")]
+    for group, processor in zip(groups, ({"name": "aarch64"}, {"extensions": ["asimd"]}, {}), strict=True):
+        group["machine"] = made_up_groups.MACHINE | {"processor": processor}
+        group["iteration_time"] = [time | {"node": "paper_compute"} for time in group["iteration_time"]]
+    rows = dilated_iterations.table(Results(made_up_results.nothing().paper, {"dilated": {"groups": groups}}))
+    assert {row["algorithm"]: row["compress timed on"] for row in rows} == {
+        "Top-k": "aarch64", "gTop-k": None, "dense": None
+    }  # fmt: skip
