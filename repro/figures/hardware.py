@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from repro.report import same_machine
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -33,7 +34,9 @@ def _row(where: str, nodes: Any, device: str, network: str, software: str) -> Ro
 def _device(machine: dict[str, Any]) -> str:
     if machine.get("gpus"):
         return ", ".join(machine["gpus"])
-    return f"{machine.get('cpu', 'CPU')}, {machine.get('cpus', '?')} cores"
+    processor = same_machine.processor(machine)
+    kind = f" ({processor})" if processor and processor != machine.get("cpu") else ""
+    return f"{machine.get('cpu', 'CPU')}{kind}, {machine.get('cpus', '?')} cores"
 
 
 def _versions(machine: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import json
 
 from made_up_groups import group
 
+from repro.figures import hardware
 from repro.report import pool_seeds, same_machine, summaries
 
 EPYC = {"cpu": "AMD EPYC", "rates": {"float32_gflops": 130.0, "copy_gb_per_s": 10.0}}
@@ -46,4 +47,18 @@ def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
     assert pooled["seeds"] == [*there["seeds"], 7] and pooled["machine"] == EPYC
     assert [time["compute_s"] for time in pooled["iteration_time"]] == [
         time["compute_s"] for time in summaries.rounded(there["iteration_time"])
+    ]
+
+
+def test_machines_of_one_name_and_unlike_processors_have_a_row_each() -> None:
+    made = [group("resnet20", algo) for algo in ("dense", "topk", "gtopk")]
+    known = {"vendor": "AuthenticAMD", "model": "1", "name": "AMD EPYC"}
+    processors = ({}, {"processor": known | {"family": "23"}}, {"processor": known | {"family": "26"}})
+    for one, more in zip(made, processors, strict=True):
+        one["machine"] = {"cpu": "AMD EPYC", "cpus": 2} | more
+    rows = hardware.table(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}))
+    assert [row["device"] for row in rows[1:]] == [
+        "AMD EPYC, 2 cores",
+        "AMD EPYC (AuthenticAMD family 23 model 1), 2 cores",
+        "AMD EPYC (AuthenticAMD family 26 model 1), 2 cores",
     ]
