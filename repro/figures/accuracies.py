@@ -10,6 +10,7 @@ from repro.config.differences import differing, flat
 from repro.config.schema import Config
 from repro.figures import _draw, _sent
 from repro.metric import Metric
+from repro.report import same_machine
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
@@ -44,6 +45,7 @@ def table(results: Results) -> list[Row]:
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
+                "timed on": same_machine.processor(group.machine),
             }
         )
     return _sent.known(rows)

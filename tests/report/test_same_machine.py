@@ -4,7 +4,7 @@ import json
 
 from made_up_groups import group
 
-from repro.figures import hardware
+from repro.figures import accuracies, hardware
 from repro.report import pool_seeds, same_machine, summaries
 
 EPYC = {"cpu": "AMD EPYC", "rates": {"float32_gflops": 130.0, "copy_gb_per_s": 10.0}}
@@ -61,4 +61,16 @@ def test_machines_of_one_name_and_unlike_processors_have_a_row_each() -> None:
         "AMD EPYC, 2 cores",
         "AMD EPYC (AuthenticAMD family 23 model 1), 2 cores",
         "AMD EPYC (AuthenticAMD family 26 model 1), 2 cores",
+    ]
+
+
+def test_the_table_of_accuracies_says_which_processor_timed_an_iteration() -> None:
+    made = [group("resnet20", algo) for algo in ("dense", "topk", "gtopk")]
+    for one, family in zip(made, ("23", "26"), strict=False):
+        one["machine"] = EPYC | {"processor": {"vendor": "AuthenticAMD", "family": family, "model": "1"}}
+    rows = accuracies.table(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}))
+    assert [row["timed on"] for row in rows] == [
+        "AuthenticAMD family 23 model 1",
+        "AuthenticAMD family 26 model 1",
+        None,
     ]
