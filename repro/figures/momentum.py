@@ -64,17 +64,12 @@ def _row_of(group: Group, at: dict[str, Any]) -> Row:
         "model": group.model,
         "algo": _named(group),
         "nodes": group.nodes,
-        "schedule": _schedule(group),
+        "schedule": group.schedule,
         "epoch": at["epoch"],
         "precision": group.settings["precision"],
         "test_accuracy": at["test_accuracy"],
         "test_accuracy_std": at["test_accuracy_std"],
     }
-
-
-def _schedule(group: Group) -> str:
-    steps, epochs = group.settings["steps"], group.settings["epochs"]
-    return group.schedule if steps is None else f"first {steps} steps of the schedule compressed to {epochs} epochs"
 
 
 def _kind(group: Group) -> tuple[Any, ...]:

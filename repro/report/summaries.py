@@ -89,7 +89,8 @@ class Group:
         """Returns how much of the authors' schedule this run has, and whether it was compressed."""
         epochs, full, steps = (self.settings[name] for name in ("epochs", "schedule_epochs", "steps"))
         if self.compressed:
-            return f"schedule of {full} epochs compressed to {epochs if steps is None else f'{self.epochs:g}'}"
+            beginning = "" if steps is None else f"first {steps} steps of the "
+            return f"{beginning}schedule of {full} epochs compressed to {epochs}"
         if self.whole:
             return f"{epochs} epochs"
         return f"first {epochs} of {full} epochs" if steps is None else f"first {steps} steps of {full} epochs"

@@ -197,6 +197,7 @@ def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
         (15, None, False, "first 15 of 141 epochs"),
         (15, None, True, "schedule of 141 epochs compressed to 15"),
         (141, 20, False, "first 20 steps of 141 epochs"),
+        (3, 150, True, "first 150 steps of the schedule of 141 epochs compressed to 3"),
     ],
 )
 def test_a_run_says_how_much_of_the_schedule_it_has(epochs: int, steps: int | None, scaled: bool, said: str) -> None:
