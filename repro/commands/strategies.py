@@ -20,7 +20,7 @@ def strategies(overrides: Overrides = None) -> None:
     repro run experiment=strategies                       the same on 4 and 8 nodes, measured in the dilated lab
     repro plot figures --only strategies                  both in one figure
 
-    Compute and compress are the article's; how compute divides among a network's blocks is timed here.
+    Compute and compress are published; how compute divides among a network's blocks is timed here.
     """
     from repro.config import compose
 

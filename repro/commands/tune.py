@@ -48,7 +48,7 @@ def tune(
     repro tune model=resnet20 nodes=4 target=0.75 --run
     repro tune model=vgg16 nodes=8 algo=dense,gtopk density=0.001 bucket_mb=null,25 node=0.14+0.02
 
-    node=measured (the default) times compute here; node=paper takes the article's; node=0.14 states seconds of compute,
+    node=measured (the default) times compute here; node=paper takes the published; node=0.14 states seconds of compute,
     node=0.14+0.02 of compress too, which else is timed here. relax=exact: every node applies the mean gradient;
     relax=compressed (the default): or one approximation of it; relax=all: or averages weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).

@@ -142,7 +142,7 @@ def draw(rows: list[Row]) -> Figure:
         "Above: the fastest of those that train on the same images with the same weights on all nodes, S stages where "
         "it has some, and its images/s over dense data parallel without overlap. Below: all, on 1 Gbps.",
         "Lines and maps are predicted (repro strategies): each strategy's own messages, in their order, on the wire's "
-        "alpha and beta; the article's compute and compress (a P102-100), divided among a network's blocks as "
+        "alpha and beta; the published compute and compress (a P102-100's), divided among a network's blocks as "
         "timed here (one core of a CPU). Every node has the same number of images; four micro-batches a node, 16 for "
         "ResNet-50. The number of stages is the best of 2, 4, 8, 16.",
         "Asynchronous averages leave the nodes with different weights; 4 batches a step are a batch four times as "

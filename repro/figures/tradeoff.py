@@ -53,7 +53,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         f"P = {rows[0]['nodes']}, density 0.001. Predicted: the algorithms' own messages on the cost model; compute is "
-        "the article's (a P102-100) and compress is timed here (one core of a CPU), a mixture: "
+        "the published (a P102-100's) and compress is timed here (one core of a CPU), a mixture: "
         "tradeoff.node=measured has both from one machine. "
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "

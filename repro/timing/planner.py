@@ -212,7 +212,7 @@ def origin(node: str) -> str:
         return "compute and compress: both timed on this machine"
     if "+" in node:
         return "compute and compress: both stated, compress for every algorithm that compresses"
-    compute = "the article's, of a P100" if node == "paper" else "stated"
+    compute = "published, of a P102-100" if node == "paper" else "stated"
     return (
         f"compute is {compute}, compress is timed on this machine's processor: a mixture of two machines. "
         "node=measured times both here, node=0.14+0.02 states both"

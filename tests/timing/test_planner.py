@@ -120,7 +120,7 @@ def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys:
     choices = ranked("algo=dense", "network.beta_s_per_byte=1e-6")
     assert not any("count as equal" in line for line in planner.why(choices[:1], "measured"))
     for node, origin in {
-        "paper": "compute is the article's, of a P100, compress is timed on this machine's processor: a mixture of two",
+        "paper": "compute is published, of a P102-100, compress is timed on this machine's processor: a mixture of two",
         "0.1": "compute is stated, compress is timed on this machine's processor: a mixture of two machines",
         "measured": "compute and compress: both timed on this machine",
     }.items():
