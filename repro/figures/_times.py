@@ -132,9 +132,9 @@ def published(results: Results) -> list[Row]:
 
 def slowed(rows: list[Row]) -> str:
     """Returns what a caption says of `rows` from the dilated lab: the dilation, and how often each was measured."""
-    return f"time dilated {_span(rows, 'dilation')} times, n = {_span(rows, 'repeats')}"
+    return f"time dilated {span(rows, 'dilation')} times, n = {span(rows, 'repeats')}"
 
 
-def _span(rows: list[Row], name: str) -> str:
+def span(rows: list[Row], name: str) -> str:
     least, most = min(row[name] for row in rows), max(row[name] for row in rows)
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"

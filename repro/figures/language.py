@@ -17,5 +17,7 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
-    _legend.note(figure, *_draw.runs_note(rows))
+    densities = sorted({row["density"] for row in rows if row["density"] < 1})
+    sparse = f"Density of the sparse ones: {', '.join(f'{density:g}' for density in densities)}." if densities else ""
+    _legend.note(figure, *_draw.runs_note(rows), sparse)
     return figure

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _draw, _lab, _legend
+from repro.figures import _draw, _lab, _legend, _times
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -18,12 +18,15 @@ def table(results: Results) -> list[Row]:
     got = _lab.network(results)
     if got:
         rows += [_row("fit", size, got["alpha_s"] + size * got["beta_s_per_byte"]) for size in SIZES]
-        rows += [_row("measured", point["bytes"], point["seconds"], point.get("spread_s")) for point in got["points"]]
+        rows += [
+            _row("measured", point["bytes"], point["seconds"], point.get("spread_s"), point["repeats"])
+            for point in got["points"]
+        ]
     return rows
 
 
-def _row(source: str, size: int, seconds: float, spread: float | None = None) -> Row:
-    return {"source": source, "bytes": size, "seconds": seconds, "seconds_std": spread}
+def _row(source: str, size: int, seconds: float, spread: float | None = None, repeats: int | None = None) -> Row:
+    return {"source": source, "bytes": size, "seconds": seconds, "seconds_std": spread, "repeats": repeats}
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -47,7 +50,8 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         f"Published: {_formula(parts['published'])}.",
-        f"Ours: {_formula(parts['fit'])}, on links of the lab shaped to 1 Gbps."
+        f"Ours: {_formula(parts['fit'])}, on links of the lab shaped to 1 Gbps; medians of n = "
+        f"{_times.span(parts['measured'], 'repeats')}, band: half the range between quartiles, to either side."
         if parts["fit"]
         else f"Ours: not run ({COMMAND}).",
         f"Around {worst[0] // 1024} kB our fit says {worst[1]:.1f} times what was measured: one alpha and one beta "

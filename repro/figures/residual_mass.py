@@ -52,7 +52,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         f"{_draw.model_name(first['model'])} on {_draw.data_name(first['data'])}, density {first['density']:g}, "
-        f"mean and deviation over {first['steps']} recorded steps. Lost: in the sum of all gradients and residuals "
-        "before the step, but neither in the update nor in a residual after it.",
+        f"mean and deviation over {first['steps']} recorded steps of one run each. Lost: in the sum of all gradients "
+        "and residuals before the step, but neither in the update nor in a residual after it.",
     )
     return figure

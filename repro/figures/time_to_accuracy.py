@@ -111,6 +111,7 @@ def _minutes(found: Reach, nodes: int, parameters: int, compute_s: float) -> lis
         "nodes": nodes,
         "curve_nodes": group.nodes,
         "schedule": time_to_target.schedule(group),
+        "precision": settings["precision"],
         "n": group.n,
         "best": found.best,
         "epochs": found.said(),
@@ -170,8 +171,8 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
             f"{_draw.algo_name(row['algo'])} (P = {row['curve_nodes']}): {row['epochs']}" for row in curves.values()
         ]
         lines.append(
-            f"{_draw.model_name(model)}, {100 * mine[0]['target']:g} % on the schedule of {mine[0]['schedule']}: "
-            f"{'; '.join(said)}."
+            f"{_draw.model_name(model)}, {100 * mine[0]['target']:g} % on the schedule of {mine[0]['schedule']}, "
+            f"{mine[0]['precision']}: {'; '.join(said)}."
         )
     return [
         "Minutes = epochs to the target in committed curves x an iteration: compute of one rank timed here, the median "
