@@ -12,7 +12,7 @@ from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times
 from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
-from repro.report import reference, summaries
+from repro.report import pairs, reference, summaries
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -30,7 +30,8 @@ def status(data: Results, _: str) -> str:
     trained = [group for group in data.groups("convergence", ACCURACY) if group.curve]
     if trained:
         longest = max(trained, key=lambda group: group.epochs)
-        alike = [group for group in trained if (group.model, group.schedule) == (longest.model, longest.schedule)]
+        comparable = [group for group in trained if pairs.like(group) == pairs.like(longest)]
+        alike = [group for group in comparable if group.schedule == longest.schedule]
         places = _draw.algos_of([{"algo": one.algo} for one in alike])
         alike.sort(key=lambda one: places.index(one.algo))
         accuracies = ", ".join(
@@ -38,7 +39,7 @@ def status(data: Results, _: str) -> str:
         )
         lines.append(
             f"**Accuracy.** The longest training so far is {_draw.model_name(longest.model)} on {longest.nodes} nodes "
-            f"({longest.schedule}): {accuracies} (n = {min(one.n for one in alike)})."
+            f"({longest.schedule}, {longest.settings['precision']}): {accuracies} (n = {min(one.n for one in alike)})."
         )
     lines += [
         f"**Time.** {row['claim']}: {row['ours']} ({row['source']}, n = {row['n']}); published {row['published']}."

@@ -15,7 +15,7 @@ import pytest
 from repro.config import groups
 from repro.config.schema import ConfigError
 from repro.figures import _times
-from repro.report import pages, summaries
+from repro.report import page_parts, pages, summaries
 from repro.report.summaries import Group
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +161,18 @@ def test_a_wrong_mark_is_told(text: str, message: str, tmp_path: Path) -> None:
         pages.update(tmp_path, write=True)
     with pytest.raises(ConfigError, match="no docs/"):
         pages.update(tmp_path / "elsewhere", write=True)
+
+
+def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
+    """Not beside those of other nodes or another precision, whose schedule has the same name."""
+    made = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk", "topk", "gtopk")]
+    made[2]["settings"]["precision"] = "bfloat16"
+    made[3]["settings"]["nodes"] = 32
+    said = page_parts.status(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}), "")
+    line = next(line for line in said.splitlines() if "Accuracy" in line)
+    assert line.endswith(
+        "ResNet-20 on 4 nodes (schedule of 141 epochs compressed to 5, float32): dense 50.00 %, gTop-k 48.00 % (n = 1)."
+    )
 
 
 def test_every_page_is_up_to_date() -> None:
