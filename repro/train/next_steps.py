@@ -48,9 +48,10 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
     long = f"{extent(first)} each" if trains else extent(first)
     if missing:
         few = "the other algorithms" if len(missing) > 1 else "the other algorithm"
-        yield f"{few} of the article, with these settings ({long})", [
-            "repro", "run", *replaced(given, "algo", ",".join(missing))
-        ]  # fmt: skip
+        words = replaced(given, "algo", ",".join(missing))
+        if first.bucket_mb is not None:  # the sparse ones select from the whole gradient unless they are told otherwise
+            words = replaced(words, "scope", "bucket")
+        yield f"{few} of the article, with these settings ({long})", ["repro", "run", *words]
     elif trains and first.data.name in EASY:
         kept = [word for word in given if word.partition("=")[0] in KEPT]
         yield "real images, one epoch; the first time it downloads 170 MB", [
@@ -75,8 +76,8 @@ def _figures(config: Config) -> Iterator[Suggestion]:
 
 
 def replaced(given: Sequence[str], key: str, value: str) -> list[str]:
-    """Returns the settings with `key` set to `value`."""
-    return [*(word for word in given if word.partition("=")[0] != key), f"{key}={value}"]
+    """Returns the settings with `key` set to `value`, without the options of what it was, which another may lack."""
+    return [*(word for word in given if word.partition("=")[0].partition(".")[0] != key), f"{key}={value}"]
 
 
 def _path(name: str) -> str:

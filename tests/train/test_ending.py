@@ -14,7 +14,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.density import entries
 from repro.runs import progress
-from repro.train import ending, next_steps
+from repro.train import aggregator, ending, next_steps
 
 M = 269_722
 
@@ -82,6 +82,8 @@ def settings(command: Sequence[str]) -> dict[str, str]:
         "experiment=quickstart 'results=/tmp/my runs'",
         "algo=gtopk steps=20 data=digits 'results=/tmp/my runs' density_warmup=[]",
         "model=resnet20 algo=dense,topk,gtopk epochs=2 nodes=8 data.root=/data network=ethernet10g",
+        "algo=gtopk algo.wire=gaps algo.route=tree steps=20 data=digits",
+        "algo=dense bucket_mb=25 overlap=on steps=20 data=digits",
     ],
 )
 def test_next_keeps_what_was_typed_and_trains_no_longer(words: str) -> None:
@@ -94,6 +96,7 @@ def test_next_keeps_what_was_typed_and_trains_no_longer(words: str) -> None:
         assert shlex.split(shlex.join(command)) == command
         assert settings(command).get("results") == typed.get("results")
         new = compose(command[2:])
+        assert all(map(aggregator.allows, new)), command
         assert not {config.folder for config in new} & {config.folder for config in configs}, "it is done already"
         for config in new:
             assert config.epochs == 1 or (config.epochs, config.steps) == (configs[0].epochs, configs[0].steps)
