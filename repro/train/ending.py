@@ -96,7 +96,9 @@ def rounds_against_bytes(configs: Sequence[Config], summaries: Sequence[Summary]
     less = gtopk["bytes_sent_per_step"] < topk["bytes_sent_per_step"]
     alike = (config.nodes, config.density, config.network) == (other.nodes, other.density, other.network)
     usual = config.algo.wire == other.algo.wire == "pairs" and config.algo.options["route"] == "tree"
-    if not (slower and less and alike and usual):
+    # else the rounds are those of each bucket, or of some of the nodes
+    whole = all(one.bucket_mb is None and not one.hierarchical and one.stages == 1 for one in (config, other))
+    if not (slower and less and alike and usual and whole):
         return []
     rounds = cost_formulas.log2(config.nodes)
     return [

@@ -60,6 +60,11 @@ def test_the_quickstart_ends_with_why_gtopk_takes_longer_than_topk() -> None:
         assert bool(ending.rounds_against_bytes(configs, summaries)) == (nodes < int(turn))
 
 
+@pytest.mark.parametrize("more", ["bucket_mb=0.2 scope=bucket", "hierarchical=true machines=2"])
+def test_rounds_of_buckets_and_of_machines_are_not_told_as_those_of_the_nodes(more: str) -> None:
+    assert ending.rounds_against_bytes(*ended(f"experiment=quickstart {more}")) == []
+
+
 def test_the_screen_shows_the_k_of_the_documentation() -> None:
     (config,) = compose(["model=resnet20", "algo=gtopk", "nodes=32"])
     said = progress.sent(config, M, lambda density: entries(density, M))
