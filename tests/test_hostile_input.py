@@ -100,6 +100,8 @@ COMMANDS = GUESSED | {
     "tune --out /dev/null/x": "Name another place with --out",
     "bench collectives nodes=1": "one node sends nothing",
     "bench collectives --parameters 1e15": "at most 10G",
+    "bench network network=ethernet1g,ethernet10g": "measures one setting, and these are 2",
+    "bench gradient seed=range(0,3)": "measures one setting, and these are 3",
     "status nosuch": "nosuch: no runs of it",
     "status --results /nonexistent": "no such folder",
     "data status --root /nonexistent": "no such folder",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from repro.commands.bench_selection import gradient, merge, selection
-from repro.commands.overrides import Overrides
+from repro.commands.overrides import Overrides, single
 
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
 
@@ -35,13 +35,12 @@ def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None
     repro run network=results/lab/network.yaml           use what was measured
     """
     from repro.cluster.environment import discover
-    from repro.config import compose
     from repro.runs import places
     from repro.timing import bench_links
 
     places.check_folder(out)
     cluster = "environment" if discover() else "lab"
-    (one,) = compose.typed(overrides or [], {"cluster": cluster, "nodes": "2"})
+    one = single(overrides, {"cluster": cluster, "nodes": "2"}, "repro bench network")
     bench_links.measure_network(one, out, typer.echo)
 
 

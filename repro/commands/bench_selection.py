@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import Overrides
+from repro.commands.overrides import Overrides, single
 
 
 def selection(
@@ -74,10 +74,9 @@ def gradient(
     repro bench gradient model=resnet20 data=cifar10 --out resnet20.pt
     repro bench gradient model=alexnet data=synthetic data.image_size=224 batch_per_node=8 --out alexnet.pt
     """
-    from repro.config import compose
     from repro.runs import places
     from repro.timing import bench_selection
 
     places.check_file(out)
-    (one,) = compose.typed(overrides or [], {"nodes": "1"})
+    one = single(overrides, {"nodes": "1"}, "repro bench gradient")
     typer.echo(f"written: {out} ({bench_selection.record(one, steps, out)})")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from repro.config.schema import Config
 
 
 def take(words: Iterable[str] | None, own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -18,6 +21,16 @@ def take(words: Iterable[str] | None, own: Mapping[str, str]) -> tuple[dict[str,
         else:
             rest.append(word)
     return values, rest
+
+
+def single(overrides: Sequence[str] | None, defaults: dict[str, str], command: str) -> Config:
+    """Composes the one setting that `command` measures. Raises ConfigError for several."""
+    from repro.config import compose
+
+    first, *others = compose.typed(list(overrides or []), defaults)
+    if others:
+        raise compose.ConfigError(f"{command} measures one setting, and these are {len(others) + 1}; leave commas out")
+    return first
 
 
 def words(values: Mapping[str, str]) -> list[str]:
