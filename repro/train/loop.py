@@ -105,7 +105,7 @@ class Training:
         self.window = torch.zeros(2, dtype=torch.float64)
         self.sent = Sent()
         self.began, self.made, self.told = time.perf_counter(), 0, 0.0  # the steps made since it began
-        self.timed: list[Step] = []  # where this rank's clock is a node's
+        self.timed: list[tuple[float, Step]] = []  # with the density, where this rank's clock is a node's
 
     def run(self, before_run: BeforeRun | None) -> str:
         """Trains; returns the state it ends in: done, or preempted if any rank was told to stop."""
@@ -163,7 +163,7 @@ class Training:
             return
         traffic, period = done.traffic, self.worker.algorithm.period
         if self.rank.own_machine:
-            self.timed.append(done)
+            self.timed.append((density, done))
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
             "density": density, "k": self.worker.entries(density),
@@ -210,9 +210,11 @@ class Training:
     def report_measured(self) -> None:
         """Logs the median step of a rank that has its machine to itself; the first two steps only warm up.
 
-        Logs the mean step of an algorithm that does not communicate in every step.
+        Logs the mean step of an algorithm that does not communicate in every step. Steps of another density than that
+        of the last, as of a density warm-up, do not count.
         """
-        rows = [step.time.row() for step in self.timed[2:] if not step.skipped]
+        last = self.timed[-1][0] if self.timed else None
+        rows = [step.time.row() for density, step in self.timed[2:] if density == last and not step.skipped]
         if self.folder is None or self.rank.size == 1 or not rows:
             return
         middle = statistics.median if self.worker.algorithm.period == 1 else statistics.fmean

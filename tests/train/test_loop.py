@@ -1,7 +1,10 @@
 """The loop: real networks, gradients that are not finite, and what it says of an iteration."""
 
+import dataclasses
 import json
 import os
+import socket
+import threading
 import time
 import weakref
 
@@ -12,12 +15,13 @@ from tiny_runs import QUICK, bits, config
 from repro.cluster import stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
+from repro.iteration_time import IterationTime
 from repro.runs import progress, run_folder
 from repro.runs.wandb_mirror import Mirror
 from repro.timing.before_run import before_a_run
 from repro.train import loop
 from repro.train.replica import Replica
-from repro.train.step import Worker
+from repro.train.step import Worker, train_step
 
 
 @pytest.mark.parametrize("model", ["alexnet", "resnet50"])
@@ -128,6 +132,21 @@ def test_an_iteration_is_modelled_on_further_networks_too(tmp_path):
         halves = 2 * (wire.alpha_s + 269_722 / 2 * 4 * wire.beta_s_per_byte)
         assert line["communicate_s"] == pytest.approx(halves)
     assert found["communicate_s"] == lines[0]["communicate_s"]
+
+
+def test_the_measured_iteration_is_one_of_the_density_that_the_run_ends_with(tmp_path, monkeypatch):
+    """Most steps of a short run are in its density warm-up: their median is no time of what follows it."""
+
+    def stepped(worker, step, batches, lr, density):
+        done = train_step(worker, step, batches, lr, density)
+        return dataclasses.replace(done, time=IterationTime(1.0, density, 2.0))
+
+    monkeypatch.setattr(socket, "gethostname", lambda: threading.current_thread().name)  # a machine for each rank
+    monkeypatch.setattr(loop, "train_step", stepped)
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=12", "density_warmup=[0.25]")  # 8 steps an epoch
+    loop.run(run)
+    (line,) = (line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time")
+    assert (line["source"], line["compress_s"]) == ("measured", run.density)
 
 
 def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monkeypatch):
