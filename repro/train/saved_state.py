@@ -20,9 +20,11 @@ from repro.train.step import Worker
 
 def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     """Returns this rank's files by name: its own state, and the shared one if it is rank 0 and all hold the same."""
+    # of ranks together they are views into those of all, which torch.save would write whole
+    statistics = [buffer.clone() for buffer in worker.replica.statistics()]
     state = {
         "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
-        "statistics": worker.replica.statistics(), "window": window, "sent": sent.state_dict(),
+        "statistics": statistics, "window": window, "sent": sent.state_dict(),
         "carried": _carried.states(worker.replica.model),
     }  # fmt: skip
     mine: dict[str, Any] = {_own(worker.rank.number): state}

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_runs import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config, equal, latest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from repro import models
@@ -81,6 +81,8 @@ def test_a_run_of_ranks_together_learns_the_same_and_resumes(tmp_path):
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-2)
     assert apart.run_id != one.run_id
+    sizes = [(latest(run.folder)[1] / "rank-00001.pt").stat().st_size for run in (apart, one)]
+    assert sizes[0] == sizes[1], "a rank's file has its own statistics alone"
 
 
 def test_a_failure_inside_ends_all_ranks_with_its_message(tmp_path, monkeypatch):
