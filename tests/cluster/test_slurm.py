@@ -234,6 +234,12 @@ def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(
     done = subprocess.run(command, env=outside, capture_output=True, text=True, cwd="/")
     ran = [f"-m repro run --manifest {manifest} --line {number}" for number in (1, 2)]
     assert (done.stdout.splitlines(), done.stderr) == (ran, "")
+    manifest.write_text("")
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    manifest.unlink()
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(f"local.sh: there is no manifest {manifest}")
 
 
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
