@@ -169,7 +169,11 @@ def _check_groups(parsed: list[Any]) -> None:
     for override in parsed:
         if override.key_or_group in groups.GROUPS:
             for text in _texts(override):
-                groups.check_option(override.key_or_group, text.partition("=")[2])
+                group, _, value = text.partition("=")
+                if value == "all":
+                    others = ",".join(groups.group_options(group))
+                    raise ConfigError(f"{text} stands alone; to leave some out, name the others: {others}.")
+                groups.check_option(group, value)
 
 
 def _points(parsed: list[Any]) -> list[list[str]]:

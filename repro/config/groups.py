@@ -164,8 +164,6 @@ def near(name: str, known: list[str], form: str) -> str:
 
 def check_option(group: str, value: str, key: str = "") -> None:
     options, key = group_options(group), key or group
-    if value == "all" and key == group:
-        raise ConfigError(f"{key}=all stands alone; to leave some out, name the others: {','.join(options)}.")
     if value not in options:
         hint = near(value, options, key + "={}")
         raise ConfigError(f"{key}={value}: there is no such {group}.{hint} Choose one of {', '.join(options)}.")
