@@ -126,7 +126,8 @@ def test_a_message_takes_its_latency_and_then_its_bytes() -> None:
 
 
 def test_a_receiver_who_comes_late_waits_only_for_the_rest() -> None:
-    assert 0.2 < connected(2, lambda c: ping(c, 16, 0.2), PACE)[1] < 0.235  # the message's 40 ms are over
+    seconds = [connected(2, lambda c: ping(c, 16, 0.2), PACE)[1] for _ in range(3)]  # a busy machine adds to some
+    assert 0.2 < min(seconds) < 0.235  # the message's 40 ms are over
 
 
 def test_a_link_carries_one_message_after_the_other() -> None:
