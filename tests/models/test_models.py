@@ -98,6 +98,12 @@ def test_a_convolution_of_small_images_is_the_same_convolution(sides, bfloat16):
         assert (one - other).norm() <= (2e-2 if bfloat16 else 1e-5) * other.norm()
 
 
+def test_an_exported_vgg16_has_convolutions_alone():
+    program = torch.export.export(load("vgg16").eval(), (torch.rand(2, 3, 32, 32),))
+    calls = [str(node.target) for node in program.graph.nodes]
+    assert sum("conv2d" in call for call in calls) == 13 and not any("im2col" in call for call in calls)
+
+
 def test_gradients_of_resnet20s_blocks_have_the_channels_last():
     """A layer before one whose gradient has the channels first reads two layouts at once, which is slow."""
     model, layouts = load("resnet20"), []
