@@ -284,9 +284,11 @@ class Training:
 
     def save(self, step: int) -> None:
         self.phase("saving")
+        began = time.perf_counter()
         files = saved_state.files(self.worker, self.window, self.sent)
         reached = None if self.folder is None else self.folder.metrics.position
         checkpoint.save(self.checkpoints, step, files, self.rank.control, reached)
+        self.began += time.perf_counter() - began  # no time of training: samples_per_s leaves it out
 
     def tell(self, state: str, step: int) -> str:
         self.told = time.monotonic()

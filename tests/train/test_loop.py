@@ -16,7 +16,7 @@ from repro.cluster import stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.iteration_time import IterationTime
-from repro.runs import progress, run_folder
+from repro.runs import checkpoint, progress, run_folder
 from repro.runs.wandb_mirror import Mirror
 from repro.timing.before_run import before_a_run
 from repro.train import loop
@@ -175,6 +175,15 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
+
+
+def test_samples_per_second_leave_out_what_saving_takes(tmp_path, monkeypatch):
+    save = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *arguments: time.sleep(2) or save(*arguments))
+    run = config(tmp_path, *QUICK, "nodes=1", "algo=dense", "epochs=2")
+    loop.run(run)
+    _, second = (line for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval")
+    assert second["samples_per_s"] > 64 / 2
 
 
 def test_a_slow_upload_to_wandb_is_no_rank_that_hangs(tmp_path, monkeypatch):
