@@ -125,6 +125,25 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
 
 
+def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
+    fifteenth = {}
+    for group in summaries.load().groups("convergence"):
+        written = not group.settings["scale_schedule"] or group.whole
+        if group.model == "resnet20" and group.settings["density"] in (1.0, 0.001) and written:
+            curves = group.seed_accuracies or [[row["test_accuracy"] for row in group.curve]]
+            epochs = [row["epoch"] for row in group.curve]
+            for seed, curve in zip(group.seeds, curves, strict=True):
+                key = group.algo, group.settings["precision"], seed
+                fifteenth.setdefault(key, 100 * curve[epochs.index(15)])
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    sentences = (
+        "dense has N and N % in float32, N and N % in bfloat16; gTop-k has N and N % in float32, N and N % in bfloat16."
+    )
+    said = re.search(re.escape(sentences).replace("N", r"([\d.]+)"), text)
+    expected = [fifteenth[a, p, s] for a in ("dense", "gtopk") for p in ("float32", "bfloat16") for s in (0, 1)]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.0051)
+
+
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
     found = summaries.load()
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
