@@ -125,6 +125,20 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
 
 
+def test_momentum_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
+    found = [g for g in summaries.load().groups("momentum") if g.settings["nodes"] == 32 and len(g.seeds) == 1]
+    by = {(g.algo, g.settings["momentum"], g.settings["algo"].get("correction", 0.0)): g for g in found}
+    rules = [("dense", 0.9, 0.0), ("gtopk", 0.9, 0.0), ("gtopk", 0.0, 0.0), ("gtopk", 0.0, 0.9)]
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    sentence = (
+        "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum before "
+        "selection, masked and clipped, N %:"
+    )
+    said = re.search(re.escape(sentence).replace("N", r"([\d.]+)"), text)
+    expected = [100 * by[rule].curve[-1]["test_accuracy"] for rule in rules]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+
+
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
     fifteenth = {}
     for group in summaries.load().groups("convergence"):
