@@ -148,14 +148,18 @@ def _moves(pair: Pair, whole: bool = False) -> str:
 
 def _speed(results: Results) -> Iterator[Row]:
     rows = speedups.table(results)
-    for column, key in (("over dense", "over_dense_at_32"), ("over Top-k", "over_topk_at_32")):
+    models = {_draw.model_name(name): name for name in _draw.models()}
+    for other, column, key in (
+        ("dense", "over dense", "over_dense_at_32"),
+        ("topk", "over Top-k", "over_topk_at_32"),
+    ):
         claim = results.paper["claims"][key]
         published = f"{claim['range'][0]:g}–{claim['range'][1]:g} ×, mean {claim['mean']:g}"
         for source, made_by in SOURCES.items():
             got = [row for row in rows if row["source"] == source and row[column] is not None]
             factors = {
                 row["model"]: (
-                    _dilated_factor(results, row["model"], column)
+                    speedups.dilated(results, models[row["model"]], other)
                     if source == DILATED
                     else intervals.point(row[column], "one time, not repeated")
                 )
@@ -174,15 +178,6 @@ def beside_limits(factor: float, *limits: float) -> str:
     """Writes a factor with two decimals, or with three where two would hide on which side of a limit it lies."""
     short = f"{factor:.2f}"
     return f"{factor:.3f}" if any(float(short) == limit != factor for limit in limits) else short
-
-
-def _dilated_factor(results: Results, model: str, column: str) -> Interval:
-    """Returns by what factor gTop-k's iterations on 32 nodes were faster, from the repeats of both."""
-    other = {"over dense": "dense", "over Top-k": "topk"}[column]
-    rows = _times.on_the_papers_node(results)
-    here = model, speedups.NODES
-    times = {r["algo"]: r["iterations_s"] for r in rows if (_draw.model_name(r["model"]), r["nodes"]) == here}
-    return intervals.of_repeats(times[other], times["gtopk"])
 
 
 def _not_the_papers_node(results: Results, source: str) -> str:

@@ -6,7 +6,7 @@ import made_up_groups
 import made_up_results
 import pytest
 
-from repro.figures import claims
+from repro.figures import claims, speedups
 from repro.report import summaries
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -134,6 +134,18 @@ def test_the_simulated_speedup_shows_that_it_is_below_the_published_ones() -> No
     rows = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k over Top-k on 32 nodes")]
     simulated = next(row["ours"] for row in rows if row["source"] == "simulated")
     assert "VGG-16 1.099 ×, AlexNet 1.11 ×" in simulated
+
+
+def test_the_table_of_speedups_and_the_claims_state_the_same_factors() -> None:
+    """The least of n repeats, their median and their mean differ: both places take what the interval is of."""
+    results = summaries.load()
+    rows = [row for row in speedups.table(results) if row["source"] == "measured, dilated"]
+    for column, key in (("over dense", "over_dense_at_32"), ("over Top-k", "over_topk_at_32")):
+        claim = f"gTop-k {column} on 32 nodes"
+        (said,) = (row["ours"] for row in claims.table(results) if row["claim"] == claim)
+        limits = results.paper["claims"][key]["range"]
+        factors = [f"{row['model']} {claims.beside_limits(row[column], *limits)} ×" for row in rows if row[column]]
+        assert said == ", ".join(factors) and len(factors) == 4
 
 
 def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
