@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -92,6 +92,13 @@ def launch(
                 yield f"job {job}: {plural(len(array.runs), 'run')} of {plural(array.nodes, 'node')}, logs {logs}"
     if chosen:
         yield f"repro status{_results_option(results)}"
+
+
+def as_submitted(config: Config) -> Config:
+    """Returns `config` with the ranks that srun will start, processes; without sbatch they are what it says."""
+    if config.cluster.name != "local" or shutil.which("sbatch") is None:
+        return config
+    return replace(config, cluster=replace(config.cluster, name="processes"))
 
 
 def line(config: Config) -> str:

@@ -66,6 +66,6 @@ def launch(
     cut = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))
     configs = same_data.settle(compose.typed(given[:cut]), typer.echo)
     for config in configs:  # whether there is a GPU is for the node to say that it runs on
-        aggregator.check(config)
+        aggregator.check(submission.as_submitted(config))
     for text in submission.launch(configs, only, dry_run, given[cut:], status.states, lock.in_turn):
         typer.echo(text)
