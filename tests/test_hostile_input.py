@@ -99,6 +99,7 @@ COMMANDS = GUESSED | {
     "tune node=-1": "seconds of compute must be above 0",
     "tune --out /dev/null/x": "Name another place with --out",
     "bench collectives nodes=1": "one node sends nothing",
+    "bench collectives node=paper": "leave node out",
     "bench collectives --parameters 1e15": "at most 10G",
     "bench network network=ethernet1g,ethernet10g": "measures one setting, and these are 2",
     "bench gradient seed=range(0,3)": "measures one setting, and these are 3",

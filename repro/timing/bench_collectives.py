@@ -67,6 +67,8 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")
+        if config.node is not None:
+            raise ConfigError(f"node={config.node}: messages alone are measured, no node's compute; leave node out")
         alike = config.nodes, config.network.name, str(config.network), str(config.cluster)
         launches.setdefault(alike, []).append(config)
     file.parent.mkdir(parents=True, exist_ok=True)
