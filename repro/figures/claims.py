@@ -148,7 +148,7 @@ def _moves(pair: Pair, whole: bool = False) -> str:
 
 def _speed(results: Results) -> Iterator[Row]:
     rows = speedups.table(results)
-    models = {_draw.model_name(name): name for name in _draw.models()}
+    models = {_draw.model_name(row["model"]): row["model"] for row in _times.on_the_papers_node(results)}
     for other, column, key in (
         ("dense", "over dense", "over_dense_at_32"),
         ("topk", "over Top-k", "over_topk_at_32"),

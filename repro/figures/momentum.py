@@ -1,5 +1,6 @@
 """Draws where momentum belongs when updates are sparse and late: on a quadratic, and in runs (not in the paper)."""
 
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,7 @@ from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend
 from repro.metric import ACCURACY
-from repro.report import momentum
+from repro.report import momentum, same_settings
 from repro.report.momentum import RULES
 from repro.report.summaries import Group, Results
 from repro.tables import Row
@@ -41,39 +42,55 @@ def table(results: Results) -> list[Row]:
 
 
 def _runs(results: Results) -> Iterator[Row]:
-    """Yields a row for each run of the experiment, and for whole runs of the same kind at the same epoch."""
+    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them.
+
+    Its first epochs are those of a run that ends there.
+    """
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     for kind in sorted({_kind(group) for group in mine}, key=str):
         alike = [group for group in mine if _kind(group) == kind]
         whole = [group for group in results.groups("convergence") if _kind(group) == kind]
-        epoch = min(group.epochs for group in alike)
-        for group in {str(group.settings | {"epochs": 0}): group for group in (*whole, *alike)}.values():
-            at = next((row for row in group.curve if row["epoch"] == epoch), None)
-            if at is not None:
-                yield _row_of(group, at)
+        epoch, schedule = min((group.epochs, group.schedule) for group in alike)
+        settings: dict[str, list[Group]] = {}
+        for group in (*whole, *alike):
+            settings.setdefault(same_settings.identity(vars(group), whole=True), []).append(group)
+        for groups in settings.values():
+            by_seed = {seed: value for group in groups for seed, value in _at(group, epoch)}
+            if by_seed:
+                yield _row_of(groups[0], schedule, epoch, list(by_seed.values()))
 
 
-def _row_of(group: Group, at: dict[str, Any]) -> Row:
-    """Returns the row of a group of runs, `at` one line of its curve."""
+def _at(group: Group, epoch: float) -> Iterator[tuple[int, float]]:
+    """Yields each seed and its accuracy at `epoch`, if the group's curve has that one."""
+    for number, row in enumerate(group.curve):
+        if row["epoch"] == epoch:
+            curves = group.seed_accuracies
+            values = [curve[number] for curve in curves] if curves else [row["test_accuracy"]]
+            yield from zip(group.seeds, values, strict=True)
+
+
+def _row_of(group: Group, schedule: str, epoch: float, accuracies: list[float]) -> Row:
+    """Returns the row of runs with the group's settings, of as many seeds as there are accuracies at `epoch`."""
     return {
         "source": "trained",
         "rule": momentum.rule(group.settings),
         "density": group.settings["density"],
-        "n": group.n,
+        "n": len(accuracies),
         **dict.fromkeys(("limit", "least", "most")),
         "model": group.model,
         "algo": _named(group),
         "nodes": group.nodes,
-        "schedule": group.schedule,
-        "epoch": at["epoch"],
+        "schedule": schedule,
+        "epoch": epoch,
         "precision": group.settings["precision"],
-        "test_accuracy": at["test_accuracy"],
-        "test_accuracy_std": at["test_accuracy_std"],
+        "test_accuracy": statistics.fmean(accuracies),
+        "test_accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
     }
 
 
 def _kind(group: Group) -> tuple[Any, ...]:
-    return group.model, group.nodes, group.settings["precision"], group.settings["scale_schedule"], group.data
+    compressed = group.settings["epochs"] if group.compressed else None
+    return group.model, group.nodes, group.settings["precision"], compressed, group.data
 
 
 def _named(group: Group) -> str:
@@ -134,10 +151,9 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
     for kind in sorted({_panel(row) for row in runs}):
         alike = [row for row in runs if _panel(row) == kind]
         counts = ", ".join(map(str, sorted({row["n"] for row in alike})))
-        schedule = next((row["schedule"] for row in alike if row["schedule"].startswith("first")), alike[0]["schedule"])
         density = min(row["density"] for row in alike)
         lines.append(
-            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, density {density:g}, {kind[2]}, {schedule}, "
-            f"n = {counts}; no momentum: ten times the lr."
+            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, density {density:g}, {kind[2]}, "
+            f"{alike[0]['schedule']}, n = {counts}; no momentum: ten times the lr."
         )
     return lines

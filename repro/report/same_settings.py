@@ -11,9 +11,14 @@ Group = dict[str, Any]  # results.Group as JSON
 Summary = dict[str, Any]
 
 
-def identity(group: Group) -> str:
-    """Returns the run id of the settings with seed 0, of old runs too: keys that came later have their default."""
+def identity(group: Group, whole: bool = False) -> str:
+    """Returns the run id of the settings with seed 0, of old runs too: keys that came later have their default.
+
+    `whole`: of the whole schedule, whose first epochs are those of a group that ends earlier and is not compressed.
+    """
     settings = group["settings"]
+    if whole:
+        settings = settings | {"epochs": settings["schedule_epochs"]}
     return from_dict(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}).run_id
 
 

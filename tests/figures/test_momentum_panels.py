@@ -1,18 +1,20 @@
 """Accuracies are compared among runs of one number of nodes, each at the last epoch that all of them have."""
 
-import made_up_groups
+from typing import Any
+
 import made_up_results
+import pytest
 
 from repro.figures import momentum
-from repro.report.summaries import Results
+from repro.report import summaries
+from repro.report.summaries import Group, Results
 
 
 def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:
-    short = [made_up_groups.group("resnet20", algo, nodes=4) for algo in ("dense", "gtopk")]
-    for group in short:
-        group["curve"] = group["curve"][:2]
-        group["settings"]["epochs"] = 2
-    long = [made_up_groups.group("resnet20", algo, nodes=32) for algo in ("dense", "gtopk")]
+    short, long = (
+        [made_up(of_32(algo), seed, epochs, nodes=nodes) for algo, seed in (("dense", 4), ("gtopk", 3))]
+        for nodes, epochs in ((4, 2), (32, 5))
+    )
     limits = [{"rule": rule, "density": rho, "limits": [rho]} for rule in momentum.RULES for rho in (0.01, 1.0)]
     summaries = {"momentum": {"groups": short + long}, "quadratic": {"rows": limits}}
     rows = momentum.table(Results({}, summaries, made_up_results.REFERENCE))
@@ -25,3 +27,31 @@ def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:
     panels = {axes.get_title(): axes.get_xlabel() for axes in momentum.draw(rows).axes}
     assert panels["P = 4"] == "test accuracy after 2 epochs (%)"
     assert panels["P = 32"] == "test accuracy after 5 epochs (%)"
+
+
+def test_a_whole_run_is_one_more_seed_of_those_that_end_earlier() -> None:
+    """Older summaries lack the keys that came later: their settings are the same for all that."""
+    short = of_32("gtopk")
+    whole, other = made_up(short, seed=3, epochs=141), made_up(short, seed=4, epochs=15)
+    del whole["settings"]["stages"], whole["settings"]["cuts"]
+    halved = made_up(short, seed=5, epochs=141, batch_per_node=16)
+    made = {"momentum": {"groups": [other]}, "convergence": {"groups": [whole, halved]}}
+    alone, pooled = momentum.table(Results({}, made, made_up_results.REFERENCE))
+    assert (pooled["n"], pooled["epoch"], pooled["schedule"]) == (2, 15, "first 15 of 141 epochs")
+    assert pooled["test_accuracy"] == pytest.approx((0.315 + 0.415) / 2)
+    assert pooled["test_accuracy_std"] == pytest.approx(0.1 / 2**0.5)
+    assert (alone["n"], alone["test_accuracy_std"]) == (1, None)
+
+
+def of_32(algo: str) -> Group:
+    """Returns the committed run of the paper's rule, whose settings are whole."""
+    groups = [group for group in summaries.load().groups("momentum") if (group.nodes, group.algo) == (32, algo)]
+    return next(group for group in groups if group.settings["momentum"] == 0.9)
+
+
+def made_up(like: Group, seed: int, epochs: int, **settings: Any) -> dict[str, Any]:
+    """Accuracy is seed / 10 and a point more with each ten epochs."""
+    (row, *_) = like.curve
+    curve = [row | {"epoch": n, "test_accuracy": seed / 10 + n / 1000} for n in range(1, epochs + 1)]
+    changed = like.settings | {"epochs": epochs} | settings
+    return vars(like) | {"settings": changed, "seeds": [seed], "curve": curve}

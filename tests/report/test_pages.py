@@ -14,8 +14,9 @@ import pytest
 
 from repro.config import groups
 from repro.config.schema import ConfigError
-from repro.figures import _times
+from repro.figures import _times, momentum
 from repro.report import page_parts, pages, summaries
+from repro.report.momentum import RULES
 from repro.report.summaries import Group
 
 ROOT = Path(__file__).parents[2]
@@ -125,18 +126,31 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
 
 
-def test_momentum_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
-    found = [g for g in summaries.load().groups("momentum") if g.settings["nodes"] == 32 and len(g.seeds) == 1]
-    by = {(g.algo, g.settings["momentum"], g.settings["algo"].get("correction", 0.0)): g for g in found}
-    rules = [("dense", 0.9, 0.0), ("gtopk", 0.9, 0.0), ("gtopk", 0.0, 0.0), ("gtopk", 0.0, 0.9)]
+def test_momentum_is_told_as_the_figure_has_it() -> None:
+    after, _, masked, none = RULES
+    trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
+    by = {(row["nodes"], row["algo"], row["rule"]): row for row in trained}
+    four = [by[4, "dense", after], by[4, "gTop-k", after], by[4, "gTop-k", none]]
+    many = [by[32, algo, rule] for algo, rule in (("dense", after), ("gTop-k", after), ("gTop-k", none))]
+    many.append(by[32, "gTop-k (clipped)", masked])
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
-    sentence = (
-        "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum before "
-        "selection, masked and clipped, N %:"
-    )
-    said = re.search(re.escape(sentence).replace("N", r"([\d.]+)"), text)
-    expected = [100 * by[rule].curve[-1]["test_accuracy"] for rule in rules]
-    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+    for rows, sentence in (
+        (
+            four,
+            "(bfloat16) dense has N % (n = N), gTop-k N % (n = N), and without momentum at ten times the learning rate "
+            "N % (n = N).",
+        ),
+        (
+            many,
+            "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum "
+            "before selection, masked and clipped, N %:",
+        ),
+    ):
+        said = re.search(re.escape(sentence).replace("N", r"([\d.]+)"), text)
+        told = "(n = N)" in sentence
+        expected = [value for row in rows for value in (100 * row["test_accuracy"], row["n"])[: 1 + told]]
+        assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+        assert told or all(row["n"] == 1 for row in rows)
 
 
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
