@@ -54,6 +54,7 @@ STORY = (
     "scaling_efficiency",
     "time_breakdown",
     "bytes_per_step",
+    "wire_formats",
     "residual_mass",
     "complexities",
     "hardware",

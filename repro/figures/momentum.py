@@ -1,6 +1,5 @@
 """Draws where momentum belongs when updates are sparse and late: on a quadratic, and in runs (not in the paper)."""
 
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,8 +7,9 @@ from matplotlib.figure import Figure
 
 from repro.figures import _draw, _legend
 from repro.metric import ACCURACY
-from repro.report import momentum, same_settings
+from repro.report import momentum, prefixes
 from repro.report.momentum import RULES
+from repro.report.prefixes import Pooled
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
@@ -42,49 +42,32 @@ def table(results: Results) -> list[Row]:
 
 
 def _runs(results: Results) -> Iterator[Row]:
-    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them.
-
-    Its first epochs are those of a run that ends there.
-    """
+    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them."""
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     for kind in sorted({_kind(group) for group in mine}, key=str):
         alike = [group for group in mine if _kind(group) == kind]
         whole = [group for group in results.groups("convergence") if _kind(group) == kind]
         epoch, schedule = min((group.epochs, group.schedule) for group in alike)
-        settings: dict[str, list[Group]] = {}
-        for group in (*whole, *alike):
-            settings.setdefault(same_settings.identity(vars(group), whole=True), []).append(group)
-        for groups in settings.values():
-            by_seed = {seed: value for group in groups for seed, value in _at(group, epoch)}
-            if by_seed:
-                yield _row_of(groups[0], schedule, epoch, list(by_seed.values()))
+        for pooled in prefixes.at_epoch((*whole, *alike), epoch):
+            yield _row_of(pooled, schedule, epoch)
 
 
-def _at(group: Group, epoch: float) -> Iterator[tuple[int, float]]:
-    """Yields each seed and its accuracy at `epoch`, if the group's curve has that one."""
-    for number, row in enumerate(group.curve):
-        if row["epoch"] == epoch:
-            curves = group.seed_accuracies
-            values = [curve[number] for curve in curves] if curves else [row["test_accuracy"]]
-            yield from zip(group.seeds, values, strict=True)
-
-
-def _row_of(group: Group, schedule: str, epoch: float, accuracies: list[float]) -> Row:
-    """Returns the row of runs with the group's settings, of as many seeds as there are accuracies at `epoch`."""
+def _row_of(pooled: Pooled, schedule: str, epoch: float) -> Row:
+    settings = pooled.group.settings
     return {
         "source": "trained",
-        "rule": momentum.rule(group.settings),
-        "density": group.settings["density"],
-        "n": len(accuracies),
+        "rule": momentum.rule(settings),
+        "density": settings["density"],
+        "n": pooled.n,
         **dict.fromkeys(("limit", "least", "most")),
-        "model": group.model,
-        "algo": _named(group),
-        "nodes": group.nodes,
+        "model": pooled.group.model,
+        "algo": _named(pooled.group),
+        "nodes": pooled.group.nodes,
         "schedule": schedule,
         "epoch": epoch,
-        "precision": group.settings["precision"],
-        "test_accuracy": statistics.fmean(accuracies),
-        "test_accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+        "precision": settings["precision"],
+        "test_accuracy": pooled.mean / 100,
+        "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
     }
 
 
@@ -103,7 +86,7 @@ def _named(group: Group) -> str:
 def draw(rows: list[Row]) -> Figure:
     runs = [row for row in rows if row["source"] == "trained"]
     kinds = sorted({_panel(row) for row in runs})
-    figure, panels = _draw.panels(1 + len(kinds), height=2.1)
+    figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=2.1)
     limits, *accuracies = panels
     for rule, (colour, marker) in LOOKS.items():
         mine = [row for row in rows if row["source"] == "computed" and row["rule"] == rule]

@@ -1,0 +1,69 @@
+"""Lists what gTop-k sends in each wire format, and what rounding there does to accuracy (not in the paper)."""
+
+from repro.compression.pair_sizes import LOSSLESS, WIRES
+from repro.figures import _draw
+from repro.report import intervals, prefixes, same_settings
+from repro.report.prefixes import Pooled
+from repro.report.summaries import Group, Results
+from repro.tables import Row
+
+TITLE = "Wire formats: bytes a pair, and accuracy beside that of pairs"
+COMMAND = "repro run experiment=wire_formats"
+
+
+def table(results: Results) -> list[Row]:
+    """Returns a row for each format; a lossless one has the bits of `pairs`, so that one run stands for both.
+
+    Whole runs of the same settings are seeds of their first epochs.
+    """
+    groups = [group for group in results.groups("wire_formats") if group.curve]
+    if not groups:
+        return []
+    epoch, setting = min(group.epochs for group in groups), _but_for_the_wire(groups[0])
+    alike = [group for group in (*groups, *results.groups("convergence")) if _but_for_the_wire(group) == setting]
+    by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, epoch)}
+    sent, noise = _sent(results, groups[0]), intervals.noise_of_repeats(results.reference)
+    return [_row(wire, by_wire, epoch, sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]
+
+
+def _wire(group: Group) -> str:
+    return group.settings["algo"].get("wire", "pairs")
+
+
+def _but_for_the_wire(group: Group) -> str:
+    algo = group.settings["algo"] | {"wire": "pairs"}
+    settings = vars(group) | {"settings": group.settings | {"algo": algo}}
+    return same_settings.identity(settings, whole=not group.compressed)
+
+
+def _sent(results: Results, like: Group) -> dict[str, float]:
+    """Returns the bytes that a node sends in a step, by format: they do not depend on what is trained."""
+    counted = [group for group in results.groups("bytes_per_step") if group.per_step]
+    place = like.model, like.algo, like.nodes, like.per_step["k"]
+    same = [group for group in counted if (group.model, group.algo, group.nodes, group.per_step["k"]) == place]
+    return {_wire(group): group.per_step["bytes_sent"] for group in same}
+
+
+def _row(wire: str, by_wire: dict[str, Pooled], epoch: float, sent: dict[str, float], noise: float | None) -> Row:
+    """`noise` is that of a difference of two runs, which one pair of seeds is judged by."""
+    pairs, own = (by_wire.get("pairs" if one in LOSSLESS else one) for one in ("pairs", wire))
+    group = next(iter(by_wire.values())).group
+    apart = None
+    if own and pairs and own is not pairs and (seeds := own.accuracies.keys() & pairs.accuracies.keys()):
+        apart = intervals.of_pairs([own.accuracies[seed] - pairs.accuracies[seed] for seed in sorted(seeds)], noise)
+    return {
+        "format": wire,
+        "source": "trained" if wire in by_wire else "trained as pairs",
+        "model": _draw.model_name(group.model),
+        "nodes": group.nodes,
+        "epochs": epoch,
+        "precision": group.settings["precision"],
+        "bytes per node and step": sent.get(wire),
+        "bytes a pair": 8 * sent[wire] / sent["pairs"] if {wire, "pairs"} <= sent.keys() else None,
+        "n": own.n if own else None,
+        "test accuracy (%)": own.mean if own else None,
+        "± (%)": own.std if own else None,
+        "above pairs (points)": apart.mean if apart else None,
+        "from": apart.low if apart else None,
+        "to": apart.high if apart else None,
+    }

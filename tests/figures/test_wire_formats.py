@@ -1,0 +1,58 @@
+"""Accuracies of wire formats stand beside those of `pairs` of the same seeds, whichever experiment trained these."""
+
+from typing import Any
+
+import pytest
+
+from repro.figures import wire_formats
+from repro.report import summaries
+from repro.report.summaries import Group, Results
+
+
+def test_formats_stand_beside_pairs_of_their_seeds() -> None:
+    committed = summaries.load()
+    like = next(group for group in committed.groups("convergence") if (group.algo, group.whole) == ("gtopk", True))
+    whole = made_up(like, [0], "pairs", [0.5], epochs=141)
+    halved = made_up(like, [2], "pairs", [0.9], epochs=15, batch_per_node=16)
+    made = {
+        "convergence": {"groups": [whole, halved]},
+        "wire_formats": {
+            "groups": [
+                made_up(like, [1], "pairs", [0.6]),
+                made_up(like, [0, 1], "packed", [0.49, 0.57]),
+                made_up(like, [0], "gaps-bf16", [0.51]),
+            ]
+        },
+        "bytes_per_step": committed.summaries["bytes_per_step"],
+    }
+    rows = wire_formats.table(Results(committed.paper, made, committed.reference))
+    assert [row["format"] for row in rows] == ["pairs", "gaps", "gaps-bf16", "packed"]
+    assert [row["n"] for row in rows] == [2, 2, 1, 2]
+    assert [row["test accuracy (%)"] for row in rows] == pytest.approx([55.0, 55.0, 51.0, 53.0])
+    assert [row["source"] for row in rows] == ["trained", "trained as pairs", "trained", "trained"]
+    assert [row["above pairs (points)"] for row in rows] == [None, None, pytest.approx(1), pytest.approx(-2)]
+    assert rows[3]["from"] == pytest.approx(-2 - 6.3138), "of two pairs, one point either side of their mean"
+    assert rows[2]["to"] - 1 == pytest.approx(1 - rows[2]["from"]) and rows[2]["to"] > 1
+    assert [row["bytes a pair"] for row in rows] == pytest.approx([8, 5.5, 3.5, 2.44], abs=0.1)
+
+
+def test_without_runs_there_are_no_rows() -> None:
+    committed = summaries.load()
+    made = {"convergence": committed.summaries["convergence"]}
+    assert wire_formats.table(Results(committed.paper, made, committed.reference)) == []
+
+
+def made_up(
+    like: Group, seeds: list[int], wire: str, accuracies: list[float], epochs: int = 15, **settings: Any
+) -> dict[str, Any]:
+    """Every epoch has the same accuracies."""
+    (row, *_) = like.curve
+    mean = sum(accuracies) / len(accuracies)
+    curve = [row | {"epoch": n, "test_accuracy": mean} for n in range(1, epochs + 1)]
+    algo = like.settings["algo"] | {"wire": wire}
+    return vars(like) | {
+        "settings": like.settings | {"epochs": epochs, "algo": algo} | settings,
+        "seeds": seeds,
+        "curve": curve,
+        "seed_accuracies": [[one] * epochs for one in accuracies] if len(seeds) > 1 else [],
+    }
