@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -21,7 +24,7 @@ class Algorithm(algorithms.Algorithm):
     when its turn comes: the largest of this rank's whole accumulated block plus what it received, not of two
     selections. What a cut drops stays in the residual there, and entries that miss the update return whole to the
     ranks they came from. Left out: teams of nodes (their Spar-All-Gather). Ours: messages have room for k / P pairs,
-    where the code sends a length with each.
+    where the code sends a length with each, and blocks take turns where there are fewer entries than nodes.
     """
 
     density = 0.001
@@ -35,18 +38,24 @@ class Algorithm(algorithms.Algorithm):
     ):
         self.memory = ErrorFeedback(parameters, device, selector)
         self.wire = Wire(wire, self.memory)
+        self.steps = 0
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         rank, size, m = collective.rank, collective.size, gradient.numel()
         k = entries(self.density, m)
         room, residual = -(-k // size), self.memory.residual.add_(gradient)
         edges, shares = ([n * block // size for block in range(size + 1)] for n in (m, k))
+        shares = [after - before for before, after in pairwise(shares)]
+        if k < size:  # a block whose share is always zero would never move
+            turn = self.steps % size
+            shares = shares[turn:] + shares[:turn]
+        self.steps += 1
         wires = [self.wire.within(start, start, -(-self.wire.parameters // size)) for start in edges[:-1]]
         sent: list[Sparse] = []
         received: list[Sparse] = []
 
         def cut(block: int) -> Tensor:
-            part, k_of_block = residual[edges[block] : edges[block + 1]], shares[block + 1] - shares[block]
+            part, k_of_block = residual[edges[block] : edges[block + 1]], shares[block]
             index, value = self.memory.select(part, max(k_of_block, 1))
             chosen = Sparse(index[:k_of_block] + edges[block], value[:k_of_block])
             residual[chosen.index.long()] = 0
@@ -73,6 +82,13 @@ class Algorithm(algorithms.Algorithm):
             self.memory.put_back(Sparse(index, -value))
         self.wire.settle(total)
         return self.memory.average(total, size, out=gradient)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.memory.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memory.load_state_dict(state)
+        self.steps = state["steps"]
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:

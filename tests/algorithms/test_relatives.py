@@ -71,12 +71,15 @@ def test_spardl_sends_less_than_gtopk_in_as_many_rounds(size):
     assert costs["spardl"].bytes < 16 * k <= costs["gtopk"].bytes
 
 
-def test_spardl_with_fewer_entries_than_nodes_serves_some_blocks_and_loses_nothing():
-    x = gradients(8, 3, "ties")
+def test_spardl_with_fewer_entries_than_nodes_serves_the_blocks_in_turn_and_loses_nothing():
+    x = gradients(8, 8, "ties")
     ranks = train("spardl", 8, x, 3 / M)
-    applied = ranks[0][0].sum(0) * 8 + sum(residual for _, residual in ranks)
-    assert (ranks[0][0].count_nonzero(1) <= 3).all() and ranks[0][0].any()
+    updates, _ = ranks[0]
+    applied = updates.sum(0) * 8 + sum(residual for _, residual in ranks)
+    assert (updates.count_nonzero(1) <= 3).all()
     assert torch.allclose(applied, x.sum((0, 1)), atol=1e-3)
+    moved = updates.any(0)
+    assert all(moved[M * block // 8 : M * (block + 1) // 8].any() for block in range(8))
 
 
 def exchange(size: int, decay: float, **options):
