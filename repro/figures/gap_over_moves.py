@@ -19,7 +19,7 @@ DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
 SHAPES = {"k entries an update": "^", "up to k × P (Top-k, DGC)": "s", "k random entries": "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
-TICKS = (-1, 0, 1, 3, 10, 30)
+TICKS = (-10, -3, -1, 0, 1, 3, 10, 30)
 
 
 def table(results: Results) -> list[Row]:
@@ -112,8 +112,9 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=1, linscale=0.6)
     gaps = [row["below_dense"] for row in rows]
-    panel.set_ylim(min(-1.3 * MARGIN, *gaps), max(1.3 * MARGIN, *gaps) * 1.6)
-    panel.set_yticks([tick for tick in TICKS if tick <= max(MARGIN, *gaps)])
+    least, most = min(-MARGIN, *gaps), max(MARGIN, *gaps)
+    panel.set_ylim(1.3 * least, 1.6 * most)  # of a logarithmic scale, on both sides
+    panel.set_yticks([tick for tick in TICKS if least <= tick <= most])
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())

@@ -74,14 +74,14 @@ def like(group: Group) -> tuple[Any, ...]:
 
 
 def best(ours: Iterable[Group], references: Iterable[Group]) -> Pair | None:
-    """Returns the pair that may be compared and says most: uncompressed, then the longest, then with most seeds."""
+    """Returns the pair that may be compared and says most: uncompressed, the longest, with most seeds, of one seed."""
     references = list(references)
     pairs = [pair for one in ours for other in references if (pair := of(one, other))]
     return max(pairs, key=_worth, default=None)
 
 
-def _worth(pair: Pair) -> tuple[bool, float, int]:
-    return not pair.ours.compressed, pair.epoch, min(pair.ours.n, pair.reference.n)
+def _worth(pair: Pair) -> tuple[bool, float, int, int]:
+    return not pair.ours.compressed, pair.epoch, min(pair.ours.n, pair.reference.n), len(pair.seeds())
 
 
 def of(one: Group, other: Group) -> Pair | None:

@@ -81,6 +81,13 @@ def test_the_best_pair_is_uncompressed_then_long_then_of_many_seeds() -> None:
     assert pairs.best([], [long]) is None
 
 
+def test_of_references_alike_the_one_of_the_same_seed_is_taken() -> None:
+    ours, zero, one = run("gtopk", 5), run("dense", 5), run("dense", 5)
+    ours.seeds[:] = one.seeds[:] = [1]
+    for references in ([zero, one], [one, zero]):
+        assert pairs.best([ours], references).reference is one  # type: ignore[union-attr]
+
+
 def test_a_whole_schedule_is_whole() -> None:
     ours, dense = (Group(**group("resnet20", algo)) for algo in ("gtopk", "dense"))
     for one in (ours, dense):
