@@ -113,7 +113,7 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_yscale("symlog", linthresh=1, linscale=0.6)
     gaps = [row["below_dense"] for row in rows]
     least, most = min(-MARGIN, *gaps), max(MARGIN, *gaps)
-    panel.set_ylim(1.3 * least, 1.6 * most)  # of a logarithmic scale, on both sides
+    panel.set_ylim(1.6 * least, 1.6 * most)  # of a logarithmic scale, on both sides
     panel.set_yticks([tick for tick in TICKS if least <= tick <= most])
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
