@@ -3,7 +3,8 @@
     python benchmarks/quadratic.py [--out results/summaries/quadratic.json]
 
 One rank minimises x'Hx / 2 in 400 dimensions: the eigenvalues of H lie from 1 down to 0.001, its eigenvectors in no
-axis, so that entries are coupled as those of a network are. k entries of the residual move in a step, the largest.
+axis, so that entries are coupled as those of a network are. k entries of the residual move in a step, the largest, or
+random ones.
 A rate is stable if the loss stays below 1,000 times its start in 2,000 steps; the limit is bisected, and stated as
 lr / (1 - momentum) times the largest eigenvalue, which compares rules at the same effective rate. Dense SGD without
 momentum has 2 there, with momentum m 2 (1 + m) / (1 - m).
@@ -20,7 +21,8 @@ from repro.whole_files import write_whole
 
 SIZE, STEPS, MOMENTUM, SEEDS = 400, 2000, 0.9, (0, 1, 2)
 DENSITIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.0025)
-RULES = ("after aggregation", "before selection", "before selection, masked", "none")
+RANDOM = "none, random entries"
+RULES = ("after aggregation", "before selection", "before selection, masked", "none", RANDOM)
 LEAST, MOST, HALVINGS = 0.003, 100.0, 9
 
 
@@ -34,7 +36,7 @@ def problem(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def stable(h: np.ndarray, x: np.ndarray, rule: str, k: int, effective: float) -> bool:
     """Returns whether SGD with error feedback stays bounded at lr / (1 - momentum) = `effective`."""
-    momentum = 0.0 if rule == "none" else MOMENTUM
+    momentum, draws = 0.0 if rule.startswith("none") else MOMENTUM, np.random.default_rng(k)
     lr, early = effective * (1 - momentum), rule.startswith("before")
     residual, velocity, most = np.zeros(SIZE), np.zeros(SIZE), 1e3 * (x @ h @ x)
     for step in range(STEPS):
@@ -42,7 +44,10 @@ def stable(h: np.ndarray, x: np.ndarray, rule: str, k: int, effective: float) ->
         if early:
             velocity = momentum * velocity + gradient
         residual = residual + (velocity if early else gradient)
-        chosen = np.argpartition(-abs(residual), k - 1)[:k]
+        if rule == RANDOM:
+            chosen = draws.choice(SIZE, k, replace=False, shuffle=False)
+        else:
+            chosen = np.argpartition(-abs(residual), k - 1)[:k]
         update = np.zeros(SIZE)
         update[chosen], residual[chosen] = residual[chosen], 0
         if rule.endswith("masked"):

@@ -1,10 +1,12 @@
 """Draws where momentum belongs when updates are sparse and late: on a quadratic, and in runs (not in the paper)."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from repro.config import groups
 from repro.figures import _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
@@ -17,8 +19,11 @@ TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
 WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
+RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
-OF_THE_ANALYSIS = {"after aggregation": RULES[0], "none": RULES[3]}  # its other words are those of RULES
+LOOKS[RANDOM] = ("#888888", "X")
+# its other words are those of RULES
+OF_THE_ANALYSIS = {"after aggregation": RULES[0], "none": RULES[3], "none, random entries": RANDOM}
 
 
 def table(results: Results) -> list[Row]:
@@ -80,6 +85,9 @@ def _named(group: Group) -> str:
     algo = group.settings["algo"]
     more = ["exact rule"] * (group.algo == "gtopk" and algo["options"].get("residual") == "exact")
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
+    usual = groups.default(group.model, "lr") / (1 - groups.default(group.model, "momentum"))
+    effective = momentum.effective_lr(group.settings)
+    more += [] if math.isclose(effective, usual) else [f"lr {effective:g}"]
     return _draw.algo_name(group.algo) + (f" ({', '.join(more)})" if more else "")
 
 
@@ -137,6 +145,8 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         density = min(row["density"] for row in alike)
         lines.append(
             f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, density {density:g}, {kind[2]}, "
-            f"{alike[0]['schedule']}, n = {counts}; no momentum: ten times the lr."
+            f"{alike[0]['schedule']}, n = {counts}."
         )
+    if any(row["rule"] == momentum.NONE for row in runs):
+        lines.append("No momentum: ten times the learning rate, where no other is named.")
     return lines
