@@ -14,7 +14,7 @@ def complete(incomplete: str) -> list[str]:
     return [name for name in figures.names() if name.startswith(incomplete)]
 
 
-Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="One item; may be repeated.")]
+Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="These items, with commas.")]
 Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
 
 
@@ -46,7 +46,7 @@ def figures(
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.figures(only or [], runs, out, formats.split(","), typer.echo, notes=not no_notes, width=width)
+    write_items.figures(_split(only), runs, out, formats.split(","), typer.echo, notes=not no_notes, width=width)
 
 
 def tables(
@@ -58,13 +58,17 @@ def tables(
 
     \b
     repro plot tables
-    repro plot tables --only claims --runs results/runs
+    repro plot tables --only claims,speedups --runs results/runs
     """
     from repro.report import write_items
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.tables(only or [], runs, out, typer.echo)
+    write_items.tables(_split(only), runs, out, typer.echo)
+
+
+def _split(only: list[str] | None) -> list[str]:
+    return [name for text in only or [] for name in text.split(",")]
 
 
 def list_(runs: Runs = None) -> None:
