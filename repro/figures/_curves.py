@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from repro import metric
 from repro.figures import _draw, _legend
 from repro.metric import Metric
-from repro.report import reference_curves
+from repro.report import prefixes, reference_curves
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
@@ -47,7 +47,8 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
 
 
 def rows(results: Results, experiment: str, measure: Metric | None = None) -> list[Row]:
-    return [row for group in of_one_schedule(results.groups(experiment, measure)) for row in of_group(group)]
+    groups = of_one_schedule(prefixes.with_whole_runs(results, experiment, measure))
+    return [row for group in groups for row in of_group(group)]
 
 
 def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:

@@ -11,7 +11,7 @@ from repro.compression.pair_sizes import LOSSLESS
 from repro.config import groups
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
-from repro.report import intervals, momentum, pairs, reference_curves, verdicts
+from repro.report import intervals, momentum, pairs, prefixes, reference_curves, verdicts
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
 from repro.report.summaries import Group, Results
@@ -74,7 +74,8 @@ def _accuracy(results: Results) -> Iterator[Row]:
 
 
 def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Group]:
-    of_both = [group for group in results.groups(experiment) if (group.model, group.algo) == (model, algo)]
+    groups = prefixes.with_whole_runs(results, experiment)
+    of_both = [group for group in groups if (group.model, group.algo) == (model, algo)]
     return [group for group in of_both if _as_published(group.settings)]
 
 

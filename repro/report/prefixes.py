@@ -1,4 +1,7 @@
-"""Pools runs at one epoch: the first epochs of a whole run are those of a run of the same settings that ends there."""
+"""Finds runs in other experiments that are as if of one's own.
+
+The first epochs of a whole run are those of a run that ends there, and a whole run is the same whatever it was for.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from repro.metric import Metric
 from repro.report import pairs, same_settings
-from repro.report.summaries import Group
+from repro.report.summaries import Group, Results
+
+WHOLE = "convergence"  # the experiment of whole runs
 
 
 @dataclass(frozen=True)
@@ -40,3 +46,21 @@ def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
         Pooled(same[0], {seed: value for one in same for seed, value in pairs.accuracies(one, epoch).items()})
         for same in settings.values()
     ]
+
+
+def with_whole_runs(results: Results, experiment: str, measure: Metric | None = None) -> list[Group]:
+    """Returns the experiment's groups and, if one of them is whole, the whole runs of convergence that it has too.
+
+    Those are of the settings of any of its groups, however long and in whatever precision that one was trained.
+    """
+    own = results.groups(experiment, measure)
+    if experiment == WHOLE or not any(group.whole for group in own):
+        return own
+    settings, there = {_setting(group) for group in own}, {same_settings.identity(vars(group)) for group in own}
+    others = [group for group in results.groups(WHOLE, measure) if group.whole and _setting(group) in settings]
+    return own + [group for group in others if same_settings.identity(vars(group)) not in there]
+
+
+def _setting(group: Group) -> str:
+    settings = group.settings | {"precision": "float32", "steps": None}
+    return same_settings.identity(vars(group) | {"settings": settings}, whole=True)

@@ -1,0 +1,36 @@
+"""A whole run belongs to each experiment that has its settings, whichever trained it."""
+
+import dataclasses
+
+from repro.figures import claims, select_from_k_times_P
+from repro.report import prefixes, summaries
+from repro.report.summaries import Group, Results
+
+OF = "select_from_k_times_P"
+
+
+def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
+    committed = summaries.load()
+    trained = [group for group in committed.groups("convergence") if group.whole]
+    topk = next(group for group in trained if group.algo == "topk")
+    chosen = next(group for group in committed.groups(OF) if group.algo == "gtopk_from_topk" and not group.whole)
+    algo = chosen.settings["algo"]
+    whole = dataclasses.replace(topk, settings=topk.settings | {"algo": algo}, runs=["chosen"])
+    short = [group for group in committed.groups(OF) if not group.whole]
+    alone, beside = (results(committed, groups, trained) for groups in (short, [*short, whole]))
+
+    assert prefixes.with_whole_runs(alone, OF) == short, "nothing whole is there to stand beside"
+    schedules = {(row["algo"], row["schedule"]) for row in select_from_k_times_P.table(beside)}
+    assert schedules == {(name, "141 epochs") for name in ("dense", "topk", "gtopk_from_topk")}
+    (said,) = (row for row in claims.table(beside) if row["claim"] == "ResNet-20: k of the k × P entries are enough")
+    assert (said["n"], said["verdict"]) == (1, "undecided") and "+0.00" not in said["ours"]
+    best = 100 * topk.curve[-1]["test_accuracy"]
+    assert said["ours"] == f"{best:.2f} % against {best:.2f} %", "both are copies of one run"
+
+    again = results(committed, [*short, whole, topk], trained)
+    assert [group.algo for group in prefixes.with_whole_runs(again, OF) if group.whole].count("topk") == 1
+
+
+def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:
+    made = {OF: own, "convergence": convergence}
+    return dataclasses.replace(committed, summaries={name: {"groups": list(map(vars, made[name]))} for name in made})
