@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from repro.comm.collective import Collective
 from repro.comm.sockets import SocketTransport
 
+# what a rank says that it waits for meanwhile: minutes, in which it neither computes nor is in a Collective
+PLAYED = "messages played again"
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
 
 

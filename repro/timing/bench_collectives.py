@@ -20,7 +20,7 @@ from repro.cluster import lab, ranks
 from repro.cluster.ranks import Rank
 from repro.comm import replay
 from repro.comm.collective import Collective
-from repro.comm.common_start import from_common_start
+from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.sockets import SocketTransport
 from repro.comm.traffic import Round, Traffic
 from repro.config.schema import Config, ConfigError
@@ -109,7 +109,8 @@ def all_collectives(
     torch.set_num_threads(1)
     rows: list[Row] = []
     for parameters, one in itertools.product(sizes, configs):
-        rows.append(one_collective(one, parameters, repeats, rank))
+        with rank.waits(PLAYED):
+            rows.append(one_collective(one, parameters, repeats, rank))
         if rank.number == 0:
             log.add(rows[-1], len(rows))
     return rows

@@ -19,7 +19,7 @@ from repro import algorithms
 from repro.algorithms import ddp
 from repro.cluster import dilation
 from repro.comm import bucket_spans, replay
-from repro.comm.common_start import from_common_start
+from repro.comm.common_start import PLAYED, from_common_start
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime, measured_source
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from repro.comm.traffic import Round
 
 REPEATS = 3, 9  # of iterations that take longer than WARM_S, and of others
-PLAYED = "messages played again"  # minutes of a dilated lab, in which a rank neither computes nor is in a Collective
 WARM_S = 2.0  # of the lab: what takes longer is not played once more to warm up
 RANK_S = 0.25  # ours: a rank's start
 IDLE_S = 0.25  # of the lab: ranks sleep so long at most before the first message, as nothing travels meanwhile

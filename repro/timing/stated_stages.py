@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from repro.comm.collective import Transport
-from repro.comm.common_start import from_common_start
+from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.subset import Subset
 from repro.comm.traffic import Link, Round
 from repro.config.schema import Config, ConfigError
@@ -49,7 +49,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     aggregate = wire_replay.play(one.rounds[stage][copy], peers)
 
     def iteration() -> None:
-        with rank.waits(stated_iteration.PLAYED):
+        with rank.waits(PLAYED):
             play(one.programs[stage], pipe, rank)
             rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
             aggregate()

@@ -13,13 +13,13 @@ from test_lab import nothing, possible  # noqa: F401  (a fixture)
 
 from repro.cluster import dilation, lab, ranks
 from repro.comm.collective import Collective
-from repro.comm.common_start import from_common_start
+from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import summaries
 from repro.runs import run_folder
-from repro.timing import bench_links, dry_run, stated_iteration, wire_replay
+from repro.timing import bench_collectives, bench_links, dry_run, planner_check, stated_iteration, wire_replay
 from repro.timing.before_run import before_a_run
 from repro.train import loop
 
@@ -244,10 +244,28 @@ def test_a_rank_that_plays_messages_again_is_no_rank_that_hangs():
 
     player = threading.Thread(target=stated_iteration.play_at, args=(rank, [0.0], [play], []))
     player.start()
-    assert begun.wait(10) and rank.position()[0] == stated_iteration.PLAYED
+    assert begun.wait(10) and rank.position()[0] == PLAYED
     over.set()
     player.join()
     assert rank.position()[0] is None
+
+
+def test_benchmarks_of_slow_links_are_no_ranks_that_hang(monkeypatch):
+    """A message of half a minute on a slow link is neither work of the rank nor a Collective."""
+    rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
+    seen = []
+
+    def timed(action, control, repeats):
+        seen.append(rank.position()[0])
+        return [float(repeats)] * repeats
+
+    monkeypatch.setattr(planner_check, "from_common_start", timed)
+    monkeypatch.setattr(bench_collectives, "one_collective", lambda *_: timed(None, None, 1))
+    monkeypatch.setattr(bench_collectives.Log, "add", lambda *_: None)
+    planner_check.link(rank, 1e6)
+    log = bench_collectives.Log(Path("unused"), 0.0, 0, 1)
+    bench_collectives.all_collectives([config(2, 1)], [1000], 3, log, config(2, 1), rank, None)
+    assert seen == [PLAYED] * 5 and rank.position()[0] is None
 
 
 def test_links_that_would_be_too_slow_are_refused():
