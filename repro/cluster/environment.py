@@ -59,6 +59,11 @@ def find_place(config: Config) -> Place | None:
             f"nodes={config.nodes}, but the launcher started {place.size} ranks; type nodes={place.size}, "
             f"or start {config.nodes} ranks"
         )
+    if place is not None and config.cluster.name == "lab":  # no link would be shaped, and seconds said to be measured
+        raise ConfigError(
+            f"cluster=lab starts its ranks itself, on one machine, but a launcher started {place.size}; "
+            "leave torchrun or srun out, or type cluster=environment"
+        )
     if place is None and config.cluster.name == "environment":
         raise ConfigError("cluster=environment, but neither torchrun nor srun started this; type cluster=local")
     return place

@@ -95,8 +95,17 @@ def launch(
 
 
 def as_submitted(config: Config) -> Config:
-    """Returns `config` with the ranks that srun will start, processes; without sbatch they are what it says."""
-    if config.cluster.name != "local" or shutil.which("sbatch") is None:
+    """Returns `config` with the ranks that srun will start, processes; without sbatch they are what it says.
+
+    Raises ConfigError for ranks that srun cannot start.
+    """
+    if shutil.which("sbatch") is None:
+        return config
+    if config.cluster.name == "lab":
+        raise ConfigError(
+            "cluster=lab starts its ranks itself, on one machine; type repro run in place of repro launch"
+        )
+    if config.cluster.name != "local":
         return config
     return replace(config, cluster=replace(config.cluster, name="processes"))
 

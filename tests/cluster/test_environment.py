@@ -11,6 +11,7 @@ from repro.cluster.environment import (
     PORTS,
     Place,
     discover,
+    find_place,
     first_host,
     knock,
     open_door,
@@ -18,6 +19,7 @@ from repro.cluster.environment import (
     ports,
     tasks_per_node,
 )
+from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
 
 # What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
@@ -56,6 +58,17 @@ def test_torchrun_place():
         discover({"RANK": "3", "WORLD_SIZE": "4"})
     with pytest.raises(ConfigError, match="WORLD_SIZE is 'many'"):
         discover(env | {"WORLD_SIZE": "many"})
+
+
+def test_a_lab_is_refused_to_ranks_that_a_launcher_started(monkeypatch):
+    """They would send over no shaped link, and what that takes would be said to be measured on one."""
+    (asked,) = compose(["cluster=lab", "nodes=4"])
+    assert find_place(asked) is None
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="a launcher started 4; leave torchrun or srun out"):
+        find_place(asked)
+    assert find_place(compose(["nodes=4"])[0]) == Place(3, 4, 3, 4)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,16 @@ def test_a_shell_reads_the_dry_run_back(sweep, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
+def test_srun_is_asked_for_no_lab_and_starts_processes(monkeypatch):
+    (threads,), (lab,) = compose(["nodes=4"]), compose(["nodes=4", "cluster=lab"])
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert slurm.as_submitted(threads) is threads and slurm.as_submitted(lab) is lab
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert slurm.as_submitted(threads).cluster.name == "processes"
+    with pytest.raises(ConfigError, match="type repro run in place of repro launch"):
+        slurm.as_submitted(lab)
+
+
 def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
     configs = placed(sweep, tmp_path)
     finish(configs[0])
