@@ -68,8 +68,11 @@ def listening(interrupt: Interrupt | None = None) -> Iterator[Interrupt]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Blocks USR2 for programs started inside, which inherit that: they get the signal too, and it would end them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    """Blocks USR2 and TERM for programs started inside, which inherit that.
+
+    What sends them to all processes at once, as SLURM and `timeout` do, would end these while the ranks still save.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
     try:
         yield
     finally:

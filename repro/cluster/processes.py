@@ -12,6 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,7 @@ def launch(
 
 
 def _start(ranks: list[Any]) -> None:
+    resource_tracker.ensure_running()  # it leaves TERM unblocked, and the server of forks comes after it
     with preempt.shielded():  # until a rank listens, a signal for it waits
         for rank in ranks:
             try:
@@ -106,7 +109,8 @@ def _watch(ranks: list[Any], interrupt: Interrupt, store: dist.Store) -> str | N
         if interrupt.is_set() and not told:
             told = True
             for rank in alive:
-                os.kill(rank.pid, signal.SIGUSR2)
+                with suppress(ProcessLookupError):  # it got the signal itself, and is done
+                    os.kill(rank.pid, signal.SIGUSR2)
         for rank in ranks:
             if rank.exitcode and deadline is None:
                 deadline = time.monotonic() + GRACE_S

@@ -62,6 +62,16 @@ def test_ctrl_c_answers_at_once_and_twice_stops_now(cluster: str, tmp_path: Path
         assert re.search(r"stopping after step \d+0;", said)
 
 
+@pytest.mark.parametrize("cluster", ["local", "processes"])
+def test_sigterm_to_the_whole_group_saves_and_stops(cluster: str, tmp_path: Path) -> None:
+    """As `timeout` and systemd send it: also to what starts the ranks, and to what looks after their memory."""
+    process = running(tmp_path, f"cluster={cluster}")
+    os.killpg(process.pid, signal.SIGTERM)
+    said = over(process)
+    assert state(tmp_path)["state"] == "preempted", said
+    assert process.returncode == 130 and "same command goes on" in said, said
+
+
 def ranks_of(launcher: int) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
