@@ -22,6 +22,12 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
+def finish_stream() -> None:
+    """Waits for the GPU's work on this thread's stream alone: another thread's, which overlaps, goes on."""
+    if torch.cuda.is_initialized():
+        torch.cuda.current_stream().synchronize()
+
+
 class Stopwatch:
     """Adds up the wall seconds of the parts of a step: `with timer("compute"): ...`, then `timer["compute"]`."""
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from repro.clock import finish_stream
 from repro.comm.traffic import Round, Traffic, ring
 
 
@@ -120,7 +121,7 @@ class Collective:
     def aside(self) -> Collective:
         """Connects the same ranks on separate wires, for another thread. All ranks must make the first call."""
         if self.other is None:
-            self.other = Collective(self.transport.aside())
+            self.other = Collective(self.transport.aside(), self.names)
         return self.other
 
     def join(self, aside: Collective, waited: float) -> None:
@@ -151,11 +152,13 @@ class Collective:
 
     @contextmanager
     def _span(self, name: str, *peers: int) -> Iterator[None]:
+        finish_stream()  # what was computed before the message is none of its seconds
         start = time.perf_counter()
         what = f"{name} with rank {' and '.join(str(self.names[peer]) for peer in peers) or 'all'}"
         self.position = (what, start)
         try:
             yield
+            finish_stream()  # NCCL's wait makes the stream wait, not this thread
             self.position = (None, time.perf_counter())  # kept after a failure, so that others can ask where it failed
         except RuntimeError as error:
             waited = time.perf_counter() - start

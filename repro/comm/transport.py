@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
 
@@ -41,15 +42,23 @@ class GroupTransport:
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
         outgoing, buffer = self._wire(x), self._wire(into, copy=False)
         if self.device.type == "cuda":  # NCCL runs both directions at once only as one group of calls
-            self.group._start_coalescing(self.device)
-            self.group.recv([buffer], source, 0)
-            self.group.send([outgoing], to, 0)
-            self.group._end_coalescing(self.device).wait()
+            with self.coalesced():
+                self.group.recv([buffer], source, 0)
+                self.group.send([outgoing], to, 0)
         else:
             works = [self.group.recv([buffer], source, 0), self.group.send([outgoing], to, 0)]
             for work in works:
                 work.wait()
         self._unwire(buffer, into)
+
+    @contextmanager
+    def coalesced(self) -> Iterator[None]:
+        """Makes one group of the calls inside, and waits for it."""
+        # a ProcessGroup asks which of its backends is meant; a backend alone, as `nccl` makes, takes no argument
+        on = (self.device,) if isinstance(self.group, dist.ProcessGroup) else ()
+        self.group._start_coalescing(*on)
+        yield
+        self.group._end_coalescing(*on).wait()
 
     def all_reduce(self, x: Tensor) -> None:
         buffer = self._wire(x)

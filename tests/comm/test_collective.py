@@ -2,13 +2,16 @@
 
 import functools
 import math
+from datetime import timedelta
 
 import pytest
 import thread_ranks
 import torch
+import torch.distributed as dist
 
 from repro.comm.collective import Collective, CollectiveError
 from repro.comm.replay import seconds
+from repro.comm.transport import GroupTransport, MemoryTransport, Wires
 
 SIZES = [1, 2, 3, 5, 8, 12]
 
@@ -80,3 +83,27 @@ def test_a_rank_that_leaves_fails_the_others_with_rank_operation_and_peer(on_ran
 
     with pytest.raises(ValueError, match="rank 1 gives up"):
         on_ranks(3, body)
+
+
+def test_messages_over_a_backend_alone_are_one_group_as_over_a_process_group():
+    """NCCL's class takes no device where ProcessGroup's does. Gloo has the same two, and says that it has no groups."""
+    backend = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, timedelta(seconds=5))
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    for one in (backend, group):
+        refused = pytest.raises(RuntimeError, match="does not implement startCoalescing")
+        with refused, GroupTransport(one, torch.device("cpu")).coalesced():
+            pass
+
+
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
+def test_the_backend_for_gpus_takes_what_gloos_takes():
+    for name in ("_start_coalescing", "_end_coalescing", "send", "recv", "allreduce", "abort"):
+        ours, known = getattr(dist.ProcessGroupNCCL, name), getattr(dist.ProcessGroupGloo, name)
+        assert ours is known or ours.__doc__ == known.__doc__, name
+
+
+def test_a_thread_beside_names_the_ranks_as_the_others_do():
+    pair = Collective(MemoryTransport(0, Wires(2)), [2, 3])
+    assert pair.aside().names == [2, 3]
