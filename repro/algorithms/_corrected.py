@@ -54,6 +54,8 @@ class Corrected(Algorithm):
         if self.clip:
             clip(gradient, self.clip / math.sqrt(collective.size))
         gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
+        if gradient.dtype.itemsize < self.velocity.itemsize:  # what rounding takes here is the same in each step
+            self.inner.state_dict()["residual"] += self.velocity - gradient
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:

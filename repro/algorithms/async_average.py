@@ -44,7 +44,7 @@ class Algorithm(algorithms.Algorithm):
         elif self.steps % self.period == 0 and self.correction is not None:
             began = time.perf_counter()
             correction, rounds = self.correction.result()
-            parameters += correction
+            parameters += correction.to(parameters.device)  # a state may have been loaded to another
             self.correction = None
             collective.join(collective.aside(), time.perf_counter() - began)
             for done in rounds:

@@ -55,7 +55,7 @@ class Algorithm(algorithms.Algorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state)
-        self.last = state["last"].clone()
+        self.last = state["last"].to(self.last.device, copy=True)
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from repro import algorithms
 from repro.comm.collective import Collective
-from repro.comm.cost_formulas import Cost
+from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners, top
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import above, at_most, named
@@ -89,8 +89,9 @@ class Algorithm(algorithms.Algorithm):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.memory.load_state_dict(state)
         self.local_threshold, self.threshold = state["local_threshold"], state["threshold"]
-        self.boundaries, self.steps, self.k = state["boundaries"].clone(), state["steps"], state["k"]
+        self.boundaries = state["boundaries"].to(self.boundaries.device, copy=True)
+        self.steps, self.k = state["steps"], state["k"]
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, wire: str = "pairs", **every: int) -> Cost:
-        return bound(size, parameters, k, wire)
+        return in_turn(bound(size, parameters, k, wire), all_reduce(size, size - 1, 8))

@@ -92,7 +92,7 @@ class Algorithm(algorithms.Algorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.copy_(state["residual"])
-        self.right = [q.clone() for q in state["right"]]
+        self.right = [q.to(self.residual.device, copy=True) for q in state["right"]]
 
     @staticmethod
     def cost(

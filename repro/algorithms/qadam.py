@@ -15,12 +15,15 @@ from repro.comm.primitives import compressed_scatter_reduce
 from repro.compression.codecs import Sign
 from repro.compression.error_feedback import CompressionErrors
 
+PLAIN = 1e-3  # the least eps by which momenta may be divided where there is no variance at all
+
 
 class Algorithm(algorithms.Algorithm):
     """Returns Adam's direction; the trainer's own momentum must be 0, and its weight decay acts like AdamW's.
 
     For `warmup_steps` the gradients are averaged in full precision. Then the variance is frozen, each rank adds its
     gradient to the common momentum, and the momenta are averaged as signs with error feedback. P = 1 stays with Adam.
+    Entries without any gradient in the warm-up, whose variance is zero, stay as they are from then on.
     """
 
     scales = True
@@ -35,6 +38,8 @@ class Algorithm(algorithms.Algorithm):
         eps: float = 1e-8,
         bucket: int = 1024,
     ):
+        if not warmup_steps and eps < PLAIN:
+            raise ValueError(f"warmup_steps=0 leaves eps alone to divide by: at least 1, or eps={PLAIN:g} or more")
         self.warmup_steps, self.betas, self.eps = warmup_steps, (beta1, beta2), eps
         self.codec, self.errors = Sign(bucket), CompressionErrors(parameters, device)
         self.momentum = torch.zeros(parameters, device=device)
@@ -55,7 +60,11 @@ class Algorithm(algorithms.Algorithm):
             self.momentum = total / collective.size
         seen = max(1, self.warmup_steps) if frozen else self.steps  # steps in the variance's mean
         deviation = (self.variance.sqrt() / math.sqrt(1 - beta2**seen)).add_(self.eps)
-        return gradient.copy_(self.momentum / (1 - beta1**self.steps) / deviation)
+        update = self.momentum / (1 - beta1**self.steps) / deviation
+        if frozen and self.warmup_steps:
+            # the signs give each entry the mean of its bucket, also one that had no gradient: eps would divide that
+            update[self.variance == 0] = 0
+        return gradient.copy_(update)
 
     def skip_warmup(self) -> None:
         """Skips the warm-up, as most steps come after it and are the ones to measure before a run."""

@@ -56,8 +56,11 @@ class Algorithm(algorithms.Algorithm):
 
         def cut(block: int) -> Tensor:
             part, k_of_block = residual[edges[block] : edges[block + 1]], shares[block]
-            index, value = self.memory.select(part, max(k_of_block, 1))
-            chosen = Sparse(index[:k_of_block] + edges[block], value[:k_of_block])
+            if min(k_of_block, part.numel()):
+                index, value = self.memory.select(part, k_of_block)
+            else:
+                index, value = part.new_empty(0, dtype=torch.int32), part[:0]
+            chosen = Sparse(index + edges[block], value)
             residual[chosen.index.long()] = 0
             sent.append(chosen)
             return wires[block].pack(chosen, room)[0]

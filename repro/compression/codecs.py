@@ -146,7 +146,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Half:
-    """Rounds to IEEE half precision. An entry is off by at most 2^-11 of itself; beyond 65,504 it becomes inf."""
+    """Rounds to IEEE half precision: off by 2^-11 of an entry at most, below 6.1e-5 by 3e-8; inf beyond 65,504."""
 
     def encode(self, x: Tensor) -> Tensor:
         return x.half().view(torch.uint8)

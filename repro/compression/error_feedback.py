@@ -79,4 +79,4 @@ class CompressionErrors:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.residual.copy_(state["residual"])
         server = state["server_residual"]
-        self.server_residual = None if server is None else server.clone()
+        self.server_residual = None if server is None else server.to(self.residual.device, copy=True)

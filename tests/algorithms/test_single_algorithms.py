@@ -9,6 +9,7 @@ from thread_ranks import on_ranks
 
 from repro import algorithms
 from repro.config import compose
+from repro.config.schema import ConfigError
 from repro.density import entries
 
 
@@ -157,3 +158,57 @@ def test_randomk_draws_alike_on_all_ranks_and_anew_in_each_step():
     assert all(len(place) == 50 for place in places) and not (places[0] == places[1] or places[1] == places[2])
     other = train("randomk", 3, x, 0.05, seed=1)[0][0]
     assert set(other[0].nonzero().squeeze(1).tolist()) != places[0]
+
+
+def test_1_bit_adam_leaves_entries_without_a_gradient_in_the_warm_up_where_they_are():
+    """The signs give each entry the mean of its bucket, and eps alone would divide that."""
+    x, choice = gradients(4, 12, "normal"), compose.algorithm("qadam", {"warmup_steps": 6})
+    x[:, :, 3] = 0  # always
+    x[:6, :, 5] = 0  # in the warm-up
+
+    def body(collective):
+        algorithm = algorithms.load(choice, M)
+        return torch.stack([algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]])
+
+    updates = on_ranks(4, body)[0]
+    assert not updates[:, [3, 5]].any() and updates.abs().max() < 100
+    with pytest.raises(ConfigError, match="leaves eps alone to divide by"):
+        algorithms.load(compose.algorithm("qadam", {"warmup_steps": 0}), M)
+
+
+@pytest.mark.parametrize("name", ["gtopk_exact", "oktopk", "powersgd", "onebit", "qadam"])
+def test_a_state_that_was_loaded_to_another_device_comes_to_that_of_the_algorithm(name):
+    """As torch.load(..., map_location="cpu") gives it to a run on a GPU."""
+    choice = compose.algorithm(name, {"warmup_steps": 1} if name == "qadam" else {})
+    x = gradients(2, 3, "normal")
+
+    def body(collective):
+        algorithm = algorithms.load(choice, M)
+        for gradient in x[:, collective.rank]:
+            algorithm.step(gradient.clone(), collective)
+        return algorithm.state_dict()
+
+    state = on_ranks(2, body)[0]
+    there = algorithms.load(choice, M, "meta")
+    there.load_state_dict(state)
+    devices = [one.device.type for one in tensors(there.state_dict())]
+    assert devices and set(devices) == {"meta"}
+
+
+def tensors(state):
+    """All tensors in a state, however deep."""
+    parts = state.values() if isinstance(state, dict) else state if isinstance(state, list | tuple) else []
+    return [state] if isinstance(state, torch.Tensor) else [one for part in parts for one in tensors(part)]
+
+
+@pytest.mark.parametrize("selector", ["exact", "sampled", "gaussian", "chunked", "mstopk"])
+def test_spardl_serves_buckets_of_fewer_entries_than_nodes(selector):
+    x = torch.ones(3, 2, 1)
+    choice = compose.algorithm("spardl", {"selector": selector})
+
+    def body(collective):
+        algorithm = algorithms.load(choice, 1)
+        return [float(algorithm.step(g.clone(), collective)) for g in x[:, collective.rank]]
+
+    for updates in on_ranks(2, body):
+        assert 0 < sum(updates) <= 3

@@ -103,6 +103,27 @@ def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
     assert conserved(on_ranks(size, body), x)
 
 
+@pytest.mark.parametrize("name", ["topk", "gtopk_butterfly", "randomk", "onebit"])
+def test_a_bfloat16_velocity_loses_nothing_by_its_rounding(name):
+    """Of equal gradients it is nearly the same in each step, and so is what rounding takes."""
+    choice = compose.algorithm(name, {"correction": 0.9})
+    x = gradients(4, 1, "normal", torch.bfloat16).expand(60, 4, M)
+
+    def body(collective):
+        algorithm, total = algorithms.load(choice, M), torch.zeros(M, dtype=torch.float64)
+        algorithm.density, velocity = 0.2, torch.zeros(M, dtype=torch.float64)
+        applied = torch.zeros(M, dtype=torch.float64)
+        for gradient in x[:, collective.rank]:
+            velocity = 0.9 * velocity + gradient.double()
+            total += velocity
+            applied += collective.size * algorithm.step(gradient.clone(), collective).double()
+        return applied, held(algorithm.state_dict(), collective.rank).double(), total
+
+    ranks = on_ranks(4, body)
+    lost = ranks[0][0] + sum(rest for _, rest, _ in ranks) - sum(total for *_, total in ranks)
+    assert lost.abs().sum() < 2e-5 * sum(total.abs().sum() for *_, total in ranks)
+
+
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8])
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("name", NAMES)
