@@ -44,17 +44,34 @@ def trained_on(folder: Path) -> data.Content | None:
     return data.Content(description, fingerprint)
 
 
+def check(config: Config, here: data.Content) -> None:
+    """Raises ConfigError where a run is not of the data that were loaded: they may have been fetched since `settle`."""
+    if not here.fingerprint:  # they are generated
+        return
+    _check_asked(config, here)
+    before = trained_on(config.folder)
+    if before is not None and not config.data.fingerprint and not before.may_be(here):
+        raise ConfigError(
+            f"{config.folder} holds a run on {before}, and data.root={config.data.root} has got {here} now: "
+            "the same command once more gives it a run of its own"
+        )
+
+
+def _check_asked(config: Config, here: data.Content) -> None:
+    if config.data.fingerprint and config.data.fingerprint != here.fingerprint:
+        raise ConfigError(
+            f"data.fingerprint={config.data.fingerprint}: data.root={config.data.root} holds {here}. "
+            "Name the folder of the images that you mean, or leave data.fingerprint out."
+        )
+
+
 def _settled(
     config: Config, before: data.Content | None, here: data.Content | None, say: Callable[[str], None]
 ) -> Config:
     if here is None:
         return config
+    _check_asked(config, here)
     if config.data.fingerprint:
-        if config.data.fingerprint != here.fingerprint:
-            raise ConfigError(
-                f"data.fingerprint={config.data.fingerprint}: data.root={config.data.root} holds {here}. "
-                "Name the folder of the images that you mean, or leave data.fingerprint out."
-            )
         return config
     if before is None or before.may_be(here):
         return config

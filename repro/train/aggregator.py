@@ -100,8 +100,9 @@ def rules(config: Config) -> Rules:
             f"algo.clip={algo.clip:g} bounds the norm of a rank's whole gradient: leave bucket_mb and hierarchical out",
         ),
         (
-            config.cluster.dilation == "auto" and bool(config.cluster.options.get("delay_s")),
-            "cluster.dilation=auto leaves cluster.delay_s out of what it finds: type a number for one of them",
+            config.cluster.held and bool(config.cluster.options.get("delay_s")),
+            "cluster.delay_s adds to what this machine's TCP takes, which is made up for where messages are held "
+            "(cluster.dilation, cluster.alpha=network); raise network.alpha_s in place of it",
         ),
         (
             algo.correction > 0 and config.momentum > 0,

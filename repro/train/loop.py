@@ -17,7 +17,7 @@ from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, RunError
 from repro.iteration_time import IterationTime
 from repro.report import write_items
-from repro.runs import checkpoint, machine, metrics, progress, run_folder
+from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
 from repro.train import evaluation, possible, recorder, saved_state, schedule, split, timed_only
 from repro.train.hierarchical import inside
 from repro.train.joint_backward import JointBackward
@@ -65,6 +65,7 @@ def load_data(config: Config) -> Dataset:
 
     with waiting(f"reading {config.data.name}") if ranks.with_rank_0(config) else nullcontext():
         dataset = data.load(config.data, config.seed, config.on_bad_image)
+    same_data.check(config, data.Content(dataset.description, dataset.fingerprint))
     dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)  # before ranks start for nothing
     return dataset
 

@@ -1,5 +1,6 @@
 """Runs of the same settings on other images: each has its folder, and none is taken for another. Real trainings."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -86,6 +87,23 @@ def test_a_fingerprint_that_is_asked_for_must_be_there(roots: tuple[Path, Path])
     (asked,) = compose([*SETTINGS, f"data.root={roots[0]}", "data.fingerprint=123456abcdef"])
     with pytest.raises(ConfigError, match="data.fingerprint=123456abcdef: data.root=.* holds imagenet .4 classes"):
         same_data.settle([asked], print)
+
+
+def test_data_that_the_run_itself_fetches_must_be_those_that_were_asked_for(tmp_path: Path) -> None:
+    """Nothing is there yet when the run's folder is chosen."""
+    settings = ["model=lstm_small", "model.width=8", "model.layers=1", "data=text", "data.sequence=5", "steps=2"]
+    words = ["run", *settings, "nodes=2", "data.root=there", "wandb.mode=disabled"]
+    done = repro(*words, "data.fingerprint=abcabcabcabc", cwd=tmp_path)
+    assert done.returncode == 2 and "data.fingerprint=abcabcabcabc: data.root=there holds text" in done.stderr
+    (tmp_path / "there/text.npz").unlink()
+    (asked,) = compose([*settings, "nodes=2", "data.root=there"])
+    ran(
+        dataclasses.replace(asked, results=str(tmp_path / asked.results)),
+        Content("text (another book)", "123456abcdef"),
+    )
+    done = repro(*words, cwd=tmp_path)
+    assert done.returncode == 2 and "holds a run on text (another book), fingerprint 123456abcdef" in done.stderr
+    assert "the same command once more gives it a run of its own" in done.stderr
 
 
 def test_cifar10_from_other_images_is_another_run(tmp_path: Path) -> None:
