@@ -52,6 +52,7 @@ class Collective:
         self.transport = transport
         self.names = names or range(transport.size)
         self.rank, self.size = transport.rank, transport.size
+        self.segments = getattr(transport, "segments", 0)  # of a round of its all_reduce, where that is not gloo's own
         self.traffic = Traffic()
         self.seconds, self.hidden_s = 0.0, 0.0
         self.other: Collective | None = None  # made by `aside`
@@ -62,7 +63,8 @@ class Collective:
         if self.size > 1:
             with self._span("all_reduce"):
                 self.transport.all_reduce(x)
-            self.traffic.add(ring(self.rank, self.size, x.numel(), x.element_size()))
+            done = ring(self.rank, self.size, x.numel(), x.element_size())
+            self.traffic.add(done._replace(segments=self.segments))
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:

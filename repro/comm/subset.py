@@ -31,6 +31,8 @@ def _name(part: Collective, place: int | None) -> int | None:
 class Subset:
     """A transport among some ranks of another: member i is the rank `members[i]`."""
 
+    segments = 1
+
     def __init__(self, whole: Transport, members: Sequence[int]):
         self.whole, self.members = whole, members
         self.rank, self.size = members.index(whole.rank), len(members)

@@ -10,7 +10,8 @@ SEGMENT_BYTES = 1 << 20  # of gloo's ring: a chunk travels in at least two messa
 class Round(NamedTuple):
     """Records one round of one rank: `sent` bytes went to rank `to` while `received` came from rank `source`.
 
-    `repeat` means that many equal rounds in a row; the partners of a repeated round repeat it as often.
+    `repeat` means that many equal rounds in a row; the partners of a repeated round repeat it as often. `segments` are
+    the messages in which the bytes of a round travel, 0: those in which gloo's own all-reduce sends them.
     """
 
     to: int | None
@@ -18,6 +19,7 @@ class Round(NamedTuple):
     source: int | None
     received: int
     repeat: int = 1
+    segments: int = 0
 
 
 class Link(NamedTuple):
@@ -35,7 +37,7 @@ def framing(done: Round) -> int:
 
     The model's alpha, where it is measured over gloo, contains the time they take.
     """
-    segments = max(2, -(-done.sent // SEGMENT_BYTES)) if done.repeat > 1 else 1
+    segments = done.segments or (max(2, -(-done.sent // SEGMENT_BYTES)) if done.repeat > 1 else 1)
     return HEADERS_BYTES * segments * done.repeat * (done.to is not None)
 
 

@@ -11,6 +11,8 @@ import torch.distributed as dist
 
 from repro.comm.collective import Collective, CollectiveError
 from repro.comm.replay import seconds
+from repro.comm.subset import among, join
+from repro.comm.traffic import HEADERS_BYTES, framing
 from repro.comm.transport import GroupTransport, MemoryTransport, Wires
 
 SIZES = [1, 2, 3, 5, 8, 12]
@@ -107,3 +109,19 @@ def test_the_backend_for_gpus_takes_what_gloos_takes():
 def test_a_thread_beside_names_the_ranks_as_the_others_do():
     pair = Collective(MemoryTransport(0, Wires(2)), [2, 3])
     assert pair.aside().names == [2, 3]
+
+
+def test_a_ring_among_some_ranks_has_one_message_a_round():
+    """Gloo's own sends a chunk in two at least."""
+
+    def body(collective):
+        if collective.rank == 3:
+            return None
+        part = among(collective, [0, 1, 2])
+        part.all_reduce(vector(collective.rank))
+        join(collective, part)
+        return collective.traffic
+
+    for traffic in thread_ranks.on_ranks(4, body)[:3]:
+        assert (traffic.messages, traffic.framing) == (4, 4 * HEADERS_BYTES)
+        assert sum(map(framing, traffic.rounds)) == traffic.framing, "also as others count it later"
