@@ -15,6 +15,11 @@ from torch import Tensor
 
 from repro.config.schema import ConfigError
 
+OTHERS = (
+    "DistributedDataParallel has formed other buckets than in the run whose State was loaded, so its "
+    "residuals fit none: give it the same model, bucket_cap_mb and static_graph"
+)
+
 
 @dataclass
 class Layout:
@@ -35,13 +40,12 @@ class Layout:
         """Keeps which parameters a final bucket has. Raises ConfigError where the saved one had others."""
         found = [self.numbers[id(parameter)] for parameter in parameters]
         if self.buckets.setdefault(bucket, found) != found:
-            raise ConfigError(
-                "DistributedDataParallel has formed other buckets than in the run whose State was loaded, so its "
-                "residuals fit none: give it the same model, bucket_cap_mb and static_graph"
-            )
+            raise ConfigError(OTHERS)
 
     def members(self, bucket: int) -> list[Tensor]:
-        """Returns the parameters of a final bucket."""
+        """Returns the parameters of a final bucket. Raises ConfigError where the model has no such parameters."""
+        if max(self.buckets[bucket]) >= len(self.parameters):
+            raise ConfigError(OTHERS)
         return [self.parameters[number] for number in self.buckets[bucket]]
 
     def hold(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:

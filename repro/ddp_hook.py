@@ -18,9 +18,10 @@ from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
-from repro.user_loop import connect, make
+from repro.user_loop import check_form, check_place, connect, make, place
 
-LAYOUT = "layout"  # of the buckets, in the state of a hook
+LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
+WHAT = "the hook"  # in messages
 DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
 
 
@@ -33,6 +34,8 @@ class State:
     after backward, not beside it. A state saved within the first two steps begins with them again.
 
     The hook does not see the optimizer, which must have no momentum where the algorithm or `correction` brings one.
+    Nor does it see which parameters a step leaves out: DDP with find_unused_parameters=True throws their part of an
+    update away, after the algorithm took it out of its residual. Give a model that needs this to `wrap`, without DDP.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class State:
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
         self.layout, self.waiting = Layout(), list[Future[None]]()
+        self.place: dict[str, Any] = {}  # whose the loaded state is, then whose this one is; {} = not known
         self.collective: Collective | None = None
         self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
@@ -63,7 +67,11 @@ class State:
         """Aggregates the bucket on a thread, while backward fills the next one; in one order on all ranks."""
         gradient, layers = bucket.buffer(), bucket.parameters()
         if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
-            self.collective = connect(self.group, gradient.device).aside()
+            collective = connect(self.group, gradient.device).aside()
+            here = place(self.algo, collective)
+            if self.place:
+                check_place(self.place, here, WHAT)
+            self.place, self.collective = here, collective
         if self.ended:
             self.collective.traffic = Traffic()
         forming, number = self.steps < DENSE_STEPS, bucket.index()
@@ -74,6 +82,10 @@ class State:
             self.layout.final(number, layers)
         if resumed:
             self.layout.hold(layers, bucket.gradients())
+            if bucket.is_last() and not self.buckets:  # here, as DDP makes a RuntimeError of what the thread raises
+                self.buckets = {
+                    saved: self.algorithm(saved, self.layout.members(saved)) for saved in self.layout.buckets
+                }
         elif not forming and number not in self.buckets:
             self.buckets[number] = self.algorithm(number, layers)
         algorithm = None if forming else self.buckets[number]
@@ -109,13 +121,12 @@ class State:
 
     def one_bucket(self, number: int, gradient: Tensor) -> Tensor:
         """Returns the update of a bucket that was saved, while DDP has others."""
-        if number not in self.buckets:
-            self.buckets[number] = self.algorithm(number, self.layout.members(number))
         return self.aggregate(gradient, self.buckets[number])
 
     def algorithm(self, number: int, layers: Sequence[Tensor]) -> Algorithm:
         made = make(self.algo, self.density, layers, layers[0].device)
         if number in self.saved:
+            check_form(self.saved[number], made, WHAT)
             made.load_state_dict(self.saved.pop(number))
         return made
 
@@ -131,14 +142,18 @@ class State:
     def state_dict(self) -> dict[int | str, Any]:
         """Returns the state of this rank; each rank saves its own."""
         kept = self.saved | {number: algorithm.state_dict() for number, algorithm in self.buckets.items()}
-        return {**kept, LAYOUT: dict(self.layout.buckets)}
+        return {**kept, LAYOUT: dict(self.layout.buckets), PLACE: self.place}
 
     def load_state_dict(self, state: dict[int | str, Any]) -> None:
-        """Raises ConfigError after the first step: DDP would have formed its buckets."""
+        """Raises ConfigError after the first step: DDP would have formed its buckets.
+
+        What is not of this algorithm, rank or model is refused in the first step, which knows them.
+        """
         if self.steps or not self.ended:
             raise ConfigError("load the State of a hook before the first step of a new DistributedDataParallel")
         self.saved = {number: kept for number, kept in state.items() if isinstance(number, int)}
         self.layout, self.buckets = Layout(dict(state.get(LAYOUT, {}))), {}
+        self.place = state.get(PLACE, {})  # states from before have none
 
 
 def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:

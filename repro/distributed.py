@@ -16,7 +16,7 @@ from repro.comm.traffic import Traffic
 from repro.config import compose, groups
 from repro.config.schema import Algo, ConfigError
 from repro.ddp_hook import State, hook
-from repro.user_loop import connect, make
+from repro.user_loop import check_form, check_place, connect, make, place
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
@@ -50,7 +50,8 @@ def wrap(
     momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
     before this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is
     frozen or unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch
-    leaves them out, and may get none later; one without a gradient in a later step counts as zeros.
+    leaves them out, and may get none later; one without a gradient in a later step counts as zeros. The first step is
+    the first in which any parameter has a gradient; a run that is resumed goes on with what was in use.
     """
     if KEY in optimizer.state:
         raise ConfigError(
@@ -115,19 +116,26 @@ class Node:
                 "then make an optimizer of the others and wrap that"
             )
         check_momentum(self.algo, optimizer)
-        self.used = self.used or self.with_gradients()
+        used = self.used or self.with_gradients()
+        if any(used):  # else no rank has called backward yet
+            self.used = used
         self.collective.traffic = Traffic()
-        for layer, view, used in zip(self.layers, self.gradients, self.used, strict=True):
+        for layer, view, in_use in zip(self.layers, self.gradients, used, strict=True):
             if layer.grad is None:  # zero_grad() leaves none unless it is told otherwise
                 view.zero_()
-            elif not used:
+            elif layer.grad.is_sparse:
+                raise ConfigError(
+                    f"a parameter of shape {tuple(layer.shape)} has a sparse gradient, and the algorithms take dense "
+                    "ones: leave out sparse=True, of nn.Embedding for one"
+                )
+            elif not in_use:
                 raise ConfigError(
                     f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
                     "distributed.wrap, which leaves out what is unused: let every parameter have one in the first step"
                 )
             elif layer.grad is not view:
                 view.copy_(layer.grad)
-            layer.grad = view if used else None
+            layer.grad = view if in_use else None
         update = self.algorithm.step(self.gradient, self.collective)
         if update.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(update)
@@ -150,22 +158,25 @@ class Node:
                 view.copy_(layer.data)
                 layer.data = view
 
-    def place(self) -> dict[str, Any]:
-        return {"algo": self.algo.name, "rank": self.collective.rank, "nodes": self.collective.size}
-
     def save(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         # among the states of parameters, where an optimizer that is not wrapped keeps what it does not know
-        state["state"][KEY] = {**self.place(), "state": self.algorithm.state_dict()}
+        kept = {"state": self.algorithm.state_dict(), "used": self.used}
+        state["state"][KEY] = {**place(self.algo, self.collective), **kept}
 
     def load(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
         saved = state["state"].get(KEY) or state.get(KEY)  # the latter in files from before
         if saved is None:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
-        own = {name: saved[name] for name in self.place()}
-        if own != self.place():
-            was, now = (" ".join(f"{k}={v}" for k, v in place.items()) for place in (own, self.place()))
-            raise ConfigError(f"this state of the optimizer is of {was}, here is {now}; each rank loads its own")
+        what, used = "the optimizer", list(saved.get("used", []))  # files from before have none
+        check_place(saved, place(self.algo, self.collective), what)
+        check_form(saved["state"], make(self.algo, None, self.layers, self.gradient.device), what)
+        if used and len(used) != len(self.layers):
+            raise ConfigError(
+                f"this state of the optimizer is of {len(used)} parameters, here are {len(self.layers)}: "
+                "give it the model of the run that saved it"
+            )
         self.algorithm.load_state_dict(saved["state"])
+        self.used = used
         return {**state, "state": {name: kept for name, kept in state["state"].items() if name != KEY}}
 
 

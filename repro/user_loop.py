@@ -1,7 +1,7 @@
-"""Makes what `wrap` and DDP's hook share: the ranks of a user's process group, the algorithm for their parameters."""
+"""Has what `wrap` and DDP's hook share: the user's process group, the algorithm for their parameters, its state."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,7 @@ from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
 from repro.config.schema import Algo, ConfigError
+from repro.train.saved_state import unlike
 
 
 def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: torch.device) -> Algorithm:
@@ -37,3 +38,25 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
         return GroupTransport(cast(dist.ProcessGroup, more), wire)
 
     return Collective(GroupTransport(whole, wire, again))
+
+
+def place(algo: Algo, collective: Collective) -> dict[str, Any]:
+    """Returns whose state an algorithm's is."""
+    return {"algo": algo.name, "rank": collective.rank, "nodes": collective.size}
+
+
+def check_place(saved: dict[str, Any], here: dict[str, Any], what: str) -> None:
+    """Raises ConfigError unless the state that was saved as `what` is of this place."""
+    own = {name: saved[name] for name in here}
+    if own != here:
+        was, now = (" ".join(f"{k}={v}" for k, v in place.items()) for place in (own, here))
+        raise ConfigError(f"this state of {what} is of {was}, here is {now}; each rank loads its own")
+
+
+def check_form(saved: Any, fresh: Algorithm, what: str) -> None:
+    """Raises ConfigError unless the state that was saved fits the algorithm, which has made no step."""
+    if difference := unlike(saved, fresh.state_dict()):
+        raise ConfigError(
+            f"this state of {what} does not fit the algorithm here: {difference}. "
+            "Give it the model and the options (correction, for one) of the run that saved it"
+        )

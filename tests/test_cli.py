@@ -104,6 +104,9 @@ def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest
     for key in [*groups.root_keys(), *explain.options()]:
         first, allowed, *_ = explain.explain(key)
         assert len(first) > len(key) + 10 and allowed.startswith("  allowed: "), key
+    for name in groups.NESTED:
+        (said,) = explain.explain(name)
+        assert said.startswith(f"{name}: has the keys {name}.")
     cli.app(["run", "--explain", "density"], standalone_mode=False)
     said = capsys.readouterr().out
     assert "share rho of the gradient's entries" in said and "at least 1e-12 and at most 1" in said

@@ -35,11 +35,27 @@ def compose(overrides: list[str]) -> list[Config]:
     """
     parsed = [_parse(text) for text in _network_files(overrides) if text != "experiment=null"]
     _check_groups(parsed)
-    configs: dict[Path, Config] = {}
+    found: dict[Path, tuple[Config, list[str]]] = {}
     for point in _points(parsed):
         config = _compose_one(point)
-        configs.setdefault(config.folder, config)
-    return list(configs.values())
+        first, its_point = found.setdefault(config.folder, (config, point))
+        if config != first:
+            _check_one_folder(parsed, its_point, point)
+    return [config for config, _ in found.values()]
+
+
+def _check_one_folder(parsed: list[Any], first: list[str], second: list[str]) -> None:
+    """Raises ConfigError where two points of one run folder differ in a key that a person sweeps, as `threads=1,2`.
+
+    In keys of an experiment's own sweep they may: its mappings overlap where a person replaces what sets them apart.
+    """
+    for key in (override.key_or_group for override in parsed if len(_texts(override)) > 1):
+        one, other = (next(text for text in point if text.partition("=")[0] == key) for point in (first, second))
+        if one != other:
+            raise ConfigError(
+                f"{one} and {other}: both would be one run, as {key} is not in the name of its folder. "
+                "Type them one at a time, each with its own results=FOLDER."
+            )
 
 
 def once(overrides: list[str]) -> list[str]:
@@ -131,12 +147,15 @@ def _parse(text: str) -> Any:
         return _parser().parse_override(text)
     except HydraException:
         pass
-    words = text[len(name) + 1 :].split(",")
+    value = text[len(name) + 1 :]
+    if value.startswith("~/"):  # in quotes it would be a folder called ~
+        raise ConfigError(f"{text}: the shell leaves ~ as it is behind =. Type {name}={value.replace('~/', '$HOME/')}.")
+    words = value.split(",")
     if len(words) > 1 and not all(words):
         raise ConfigError(
             f"{text}: a comma stands between two values: {name}={','.join(filter(None, words)) or 'A,B'}."
         )
-    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(text[len(name) + 1 :])!r}.")
+    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(value)!r}.")
 
 
 def _network_files(overrides: list[str]) -> list[str]:
@@ -199,7 +218,8 @@ def _texts(override: Any) -> list[str]:
         return [override.input_line]
     try:
         texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
-    except HydraException:  # glob() and interval(), which only plugins of Hydra can sweep
+    # glob() and interval(), which only plugins of Hydra can sweep; range(1,4,0); range(nan,3)
+    except (HydraException, ValueError, ArithmeticError):
         texts = []
     if not texts:
         raise ConfigError(f"{override.input_line}: there are no values in it; type {key}=A,B, or range(1,4) for 1,2,3.")

@@ -55,8 +55,12 @@ def explain(key: str) -> Iterator[str]:
             yield f"  {key}={name}: {head(key, name)}"
         return
     groups.check_fixed(key, f"--explain {key}")
+    if key in groups.NESTED:
+        own = [name for name in groups.root_keys() if name.startswith(f"{key}.")]
+        yield f"{key}: has the keys {', '.join(own)}; --explain {own[0]} explains one"
+        return
     where = list(_where(key))
-    if not where and key not in groups.root_keys():
+    if key not in groups.root_keys():
         groups.check_key(key, [*groups.root_keys(), *options()], f"--explain {key}")
     config, meaning = groups.conf_folder() / "config.yaml", meanings().get(key)
     yield f"{key}: {meaning or next(line.comment for _, line in where if line.comment)}"

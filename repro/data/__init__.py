@@ -20,6 +20,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -147,11 +148,14 @@ def content(name: str, root: str | Path) -> Content | None:
 
 
 def prepared(name: str, root: str | Path) -> tuple[Path, Content] | None:
-    """Returns the place of a data set and which images it has; None where it is not there, not whole, or generated."""
-    module = _module(name)
-    row = module.status(Path(root))
+    """Returns the place of a data set and which images it has; None where it is not there, damaged, or generated."""
+    from repro.data import _pack
+
+    row = _module(name).status(Path(root))
     has = content(name, root) if row["state"] == "ready" and row["path"] else None
-    return None if has is None else (row["path"], has)
+    if has is None or (row["path"].suffix == ".npz" and not _pack.is_undamaged(row["path"])):
+        return None
+    return row["path"], has
 
 
 def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:
@@ -164,8 +168,10 @@ def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:
 
 def labels(data: Data, trained_on: Content) -> list[str] | None:
     """Returns the name of each class, of the images that a network was trained on; None = it has none, or not known."""
-    module = _module(data.name)
-    found = list(module.labels(data, trained_on) or []) if hasattr(module, "labels") else []
+    module, found = _module(data.name), list[str]()
+    if hasattr(module, "labels"):
+        with suppress(ConfigError):  # the data are damaged or incomplete by now, and names are not needed
+            found = list(module.labels(data, trained_on) or [])
     return found if len(found) == data.classes else None
 
 

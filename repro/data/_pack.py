@@ -6,6 +6,7 @@ Any tool with NumPy opens it, nothing in it is pickled, and the same images give
 import fcntl
 import hashlib
 import os
+import shlex
 import tokenize
 import zipfile
 import zlib
@@ -61,12 +62,12 @@ def _alone(pending: Path) -> BinaryIO:
 
 
 def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
-    """Returns these arrays of the file. Raises ConfigError, with `again` as what to type, if a bit changed."""
+    """Returns these arrays of the file. Raises ConfigError if a bit changed, with what to type: `again` as `told`."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
     except DAMAGE as error:
-        raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
+        raise ConfigError(f"{path} is damaged ({error}). Make it again: {told(again, path.parent)}") from None
 
 
 def fingerprint(path: Path, names: Iterable[str], again: str) -> str:
@@ -78,7 +79,7 @@ def fingerprint(path: Path, names: Iterable[str], again: str) -> str:
         with zipfile.ZipFile(path) as file:
             held = [file.getinfo(f"{name}.npy") for name in names]
     except DAMAGE as error:
-        raise ConfigError(f"{path} is damaged ({error}). Make it again: {again}") from None
+        raise ConfigError(f"{path} is damaged ({error}). Make it again: {told(again, path.parent)}") from None
     text = "".join(f"{one.filename} {one.CRC:08x} {one.file_size}\n" for one in held)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
@@ -86,3 +87,17 @@ def fingerprint(path: Path, names: Iterable[str], again: str) -> str:
 def is_whole(path: Path) -> bool:
     """Returns whether the file ends as it should: a quick look that finds truncation, but no changed bit."""
     return zipfile.is_zipfile(path)
+
+
+def is_undamaged(path: Path) -> bool:
+    """Returns whether no bit of the file changed: reads all of it, a piece at a time."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except DAMAGE:
+        return False
+
+
+def told(what: str, root: Path) -> str:
+    """Puts the folder of the data sets where a command to type has {root}."""
+    return what.replace("{root}", f" --root {shlex.quote(str(root))}")

@@ -23,7 +23,7 @@ ARCHIVE = "cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "source")  # of the packed file
-AGAIN = "`repro data prepare cifar10` or `repro data prepare cifar10 --from FOLDER_OR_ZIP`."
+AGAIN = "`repro data prepare cifar10{root}` or `repro data prepare cifar10 --from FOLDER_OR_ZIP{root}`."
 
 
 def fetch(data: Data) -> None:
@@ -52,7 +52,7 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
     size = path.stat().st_size if path.exists() else 0
-    told = {"path": path, "size": size, "how": AGAIN}
+    told = {"path": path, "size": size, "how": _pack.told(AGAIN, root)}
     try:
         if (has := content(root)) is None:
             return {"state": "damaged" if size else "missing", **told}
@@ -167,9 +167,10 @@ def _path(root: Path) -> Path:
 
 
 def _by_hand(root: Path) -> str:
+    own = _pack.told("`repro data prepare cifar10 --from FOLDER_OR_ZIP{root}`", root)
     return (
-        f"Or put the archive at {root / ARCHIVE} by hand and type the same again, or import images you have: "
-        "`repro data prepare cifar10 --from FOLDER_OR_ZIP`. data=digits needs no download."
+        f"Or put the archive at {root / ARCHIVE} by hand and type the same again, or import images you have: {own}. "
+        "data=digits needs no download."
     )
 
 

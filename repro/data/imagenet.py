@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from repro.config.schema import ConfigError, Data
-from repro.data import Content, Dataset
+from repro.data import Content, Dataset, _pack
 
 SIZED = 4096  # images whose sizes are in the fingerprint: all of 1.3 million would take minutes on a shared disk
 SUFFIXES = (".jpeg", ".jpg", ".png")
 HOW = (
     "Get it from image-net.org (it needs an account), put train/<class>/*.JPEG and val/<class>/*.JPEG into "
-    "one folder and type `repro data prepare imagenet --from FOLDER`. data=digits needs no download."
+    "one folder and type `repro data prepare imagenet --from FOLDER{root}`. data=digits needs no download."
 )
 
 
@@ -33,7 +33,7 @@ def fetch(data: Data) -> None:
             f"Type data.root={root.parent}."
         )
     link = f"`repro data prepare imagenet --from {root} --root data`" if (root / "train").is_dir() else ""
-    hint = f"That folder has train/ itself: {link} links to it." if link else HOW
+    hint = f"That folder has train/ itself: {link} links to it." if link else _pack.told(HOW, root)
     raise ConfigError(f"data.root={root} must hold imagenet/: {folder} does not exist. {hint}")
 
 
@@ -175,7 +175,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
-    told = {"path": path, "size": 0, "how": HOW}
+    told = {"path": path, "size": 0, "how": _pack.told(HOW, root)}
     if not path.is_dir():
         return {"state": "missing", **told}
     try:
@@ -195,13 +195,15 @@ def status(root: Path) -> dict[str, Any]:
 def prepare(source: str | Path | None, root: Path) -> Path:
     """Checks the layout of the folder `source` and links to it under `root`; nothing is copied."""
     if source is None:
-        raise ConfigError(f"ImageNet cannot be downloaded without an account. {HOW}")
+        raise ConfigError(f"ImageNet cannot be downloaded without an account. {_pack.told(HOW, root)}")
     folder = Path(source)
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder. {HOW}")
+        raise ConfigError(f"{folder} is not a folder. {_pack.told(HOW, root)}")
     for split in ("train", "val"):
         _files(folder / split, classes(folder))
     link, pending = _path(root), root / f".imagenet.{os.getpid()}.part"
+    if link.resolve() == folder.resolve():  # the images lie there, or are linked to already
+        return link
     try:
         root.mkdir(parents=True, exist_ok=True)
         pending.symlink_to(folder.resolve(), target_is_directory=True)

@@ -13,7 +13,7 @@ from repro.data._text import packed, words
 
 FILES = {part: f"ptb.{part}.txt" for part in ("train", "valid", "test")}
 TESTS = ("valid", "test")
-AGAIN = "`repro data prepare ptb --from FOLDER_OR_ZIP`"
+AGAIN = "`repro data prepare ptb --from FOLDER_OR_ZIP{root}`"
 HOW = (
     f"is not published for everyone, so nothing downloads it: {AGAIN} packs {', '.join(FILES.values())}. data=text "
     "needs no files."
@@ -22,7 +22,7 @@ HOW = (
 
 def fetch(data: Data) -> None:
     if not (path := _path(Path(data.root))).exists():
-        raise ConfigError(f"{path} does not exist. PTB {HOW}")
+        raise ConfigError(f"{path} does not exist. PTB {_pack.told(HOW, path.parent)}")
 
 
 def training_images(data: Data) -> int:
@@ -45,7 +45,7 @@ def content(root: Path) -> Content | None:
 def prepare(source: str | Path | None, root: Path) -> Path:
     """Packs the three files, which may lie anywhere in a folder or a zip, as the archive of 2010 has them."""
     if source is None:
-        raise ConfigError(f"PTB {HOW}")
+        raise ConfigError(f"PTB {_pack.told(HOW, root)}")
     texts = words.read(Path(source))
     found = {part: [name for name in texts if PurePosixPath(name).name == file] for part, file in FILES.items()}
     for part, names in found.items():

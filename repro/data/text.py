@@ -13,7 +13,7 @@ from repro.data import Content, Dataset, _pack
 from repro.data._text import packed, words
 
 TEST = 10  # ours: the last of so many parts of each file is the text to test with
-AGAIN = "`repro data prepare text --from FILE_OR_FOLDER`; without --from it is Python's own reference"
+AGAIN = "`repro data prepare text --from FILE_OR_FOLDER{root}`; without --from it is Python's own reference"
 
 
 def fetch(data: Data) -> None:

@@ -31,7 +31,7 @@ class Dropout(nn.Module):
 def replace(model: nn.Module, generator: torch.Generator) -> None:
     """Puts a `Dropout` with `generator` in the place of each nn.Dropout inside `model`."""
     for module in list(model.modules()):
-        for name, child in module.named_children():
+        for name, child in list(module._modules.items()):  # named_children() leaves out one that comes again
             if type(child) is nn.Dropout:
                 setattr(module, name, Dropout(child.p, generator))
 

@@ -69,6 +69,23 @@ def test_a_point_that_comes_up_twice_is_one_run() -> None:
     assert len(compose(["algo=dense", "density=0.1,0.01", "seed=3,3"])) == 1  # dense has no density
 
 
+@pytest.mark.parametrize("sweep", ["threads=1,2", "data.root=a,b", "data.workers=1,8", "evaluate_every=range(1,3)"])
+def test_a_sweep_over_what_no_run_folder_tells_apart_is_refused(sweep: str) -> None:
+    """All but the first point were left out without a word."""
+    key = sweep.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{key}=(1|a) and {key}=(2|8|b): both would be one run, as {key} is not in"):
+        compose(["model=alexnet", "data.classes=4", sweep])
+
+
+def test_mappings_of_an_experiment_that_overlap_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(groups.conf_folder(), conf)
+    monkeypatch.setattr(groups, "conf_folder", lambda: conf)
+    sweep = [{"nodes": [2], "threads": [1]}, {"nodes": [4], "threads": [2]}]
+    (conf / "experiment" / "parts.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
+    assert [c.threads for c in compose(["experiment=parts", "nodes=8", "seed=0,1"])] == [1, 1]
+
+
 def test_dense_ignores_density() -> None:
     dense = one("algo=dense", "density=0.01")
     assert (dense.density, dense.density_warmup) == (1.0, [])

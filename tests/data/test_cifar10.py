@@ -89,8 +89,11 @@ def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="cifar10.npz is damaged.*CRC.*repro data prepare cifar10"):
+    with pytest.raises(
+        ConfigError, match=f"cifar10.npz is damaged.*CRC.*repro data prepare cifar10 --root {tmp_path}`"
+    ):
         open_at(tmp_path)
+    assert data.prepared("cifar10", tmp_path) is None, "it said that it was ready, and made nothing"
     path.write_bytes(content[:1000])
     assert data.status(tmp_path)[0]["state"] == "damaged"
     np.savez(path, other=np.zeros(3))

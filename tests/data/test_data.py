@@ -1,9 +1,12 @@
 """What holds for every data set, on those that need no files."""
 
+import importlib
+import inspect
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,3 +137,13 @@ def test_status_answers_without_torch(tmp_path):
 
 def test_batches_are_made_one_at_a_time(digits):
     assert len(list(islice(digits.batches(0, 0, 1, 1), 3))) == 3
+
+
+def test_the_page_names_what_every_data_set_defines():
+    """It left out `content`: a data set written as it says had an AttributeError at its second run."""
+    modules = [importlib.import_module(f"repro.data.{name}") for name in data.names()]
+    needed = set.intersection(*({name for name, _ in inspect.getmembers(one, inspect.isfunction)} for one in modules))
+    assert {"load", "content"} <= needed
+    page = (Path(__file__).parents[2] / "docs" / "adding.md").read_text()
+    said = page.split("## Example: a data set")[1].split("where files must be there")[0]
+    assert {name for name in needed if f"`{name}`" not in said} == set()

@@ -92,8 +92,9 @@ def test_a_truncated_image_is_skipped_and_batches_stay_equal(copy, caplog):
 def test_a_file_that_the_disk_cannot_give_is_never_skipped(copy):
     dataset = open_at(copy, on_bad_image="skip")
     (copy / "imagenet/train/n00000000/n00000000_0.JPEG").unlink()
-    with pytest.raises(RunError, match="n00000000_0.JPEG cannot be read: .*No such file"):
+    with pytest.raises(RunError, match="n00000000_0.JPEG cannot be read: .*No such file") as caught:
         list(dataset.batches(0, 0, 1, 4))
+    assert "on_bad_image" not in str(caught.value), "it would not help"
 
 
 def test_no_whole_image_at_all(copy):
@@ -149,6 +150,8 @@ def test_prepare_links_to_a_folder_that_is_right(imagenet_folder, tmp_path):
     with pytest.raises(ConfigError, match="is not a folder"):
         data.prepare("imagenet", tmp_path / "nowhere", tmp_path / "root")
     shutil.copytree(imagenet_folder, tmp_path / "own")
+    in_place = tmp_path / "own" / "imagenet"
+    assert data.prepare("imagenet", in_place, tmp_path / "own") == in_place and not in_place.is_symlink()
     with pytest.raises(ConfigError, match="cannot be made"):  # a real folder is not replaced
         data.prepare("imagenet", imagenet_folder / "imagenet", tmp_path / "own")
 
@@ -199,3 +202,11 @@ def test_the_fingerprint_is_of_the_images_wherever_they_are(imagenet_folder, cop
         found.add(now().fingerprint)
     assert len(found) == 5
     assert data.content("imagenet", copy / "nowhere") is None and data.content("digits", copy) is None
+
+
+def test_a_folder_that_is_incomplete_by_now_names_no_classes(copy):
+    """Exporting a network that was trained on it was refused, though the names are optional."""
+    chosen, has = compose([*SMALL, f"data.root={copy}"])[0].data, data.content("imagenet", copy)
+    assert data.labels(chosen, has) == [f"n0000000{i}" for i in range(4)]
+    shutil.rmtree(copy / "imagenet" / "val")
+    assert data.labels(chosen, has) is None

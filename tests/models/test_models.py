@@ -11,7 +11,7 @@ from repro import models
 from repro.config import compose, groups
 from repro.config.schema import ConfigError
 from repro.models import _carried
-from repro.models._dropout import Dropout
+from repro.models._dropout import Dropout, replace
 from repro.models._small_images import Convolution3x3
 
 
@@ -165,6 +165,13 @@ def test_a_forward_pass_draws_from_the_ranks_generator_alone(name):
         assert torch.equal(before, torch.random.get_rng_state())
     assert not any(isinstance(module, torch.nn.modules.dropout._DropoutNd) for module in model.modules())
     assert torch.equal(*logits)
+
+
+def test_a_dropout_layer_that_stands_twice_is_replaced_twice():
+    shared = torch.nn.Dropout(0.3)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), shared, torch.nn.Linear(3, 3), shared)
+    replace(model, torch.Generator())
+    assert [type(module) for module in model] == [torch.nn.Linear, Dropout] * 2
 
 
 def test_alexnets_dropout_follows_the_ranks_generator():

@@ -88,9 +88,9 @@ class FileImages:
 
     def _report(self, path: Path, error: Exception) -> None:
         if isinstance(error, OSError) or not self.skip_bad:  # a disk error is never skipped
-            raise RunError(
-                f"the image {path} cannot be read: {error}. Repair or delete it, or type on_bad_image=skip"
-            ) from None
+            gone = isinstance(error, OSError)
+            advice = "Put it back, whole" if gone else "Repair or delete it, or type on_bad_image=skip"
+            raise RunError(f"the image {path} cannot be read: {error}. {advice}") from None
         if str(path) not in self.reported:
             self.reported.add(str(path))
             logging.getLogger(__name__).warning("skipped: the image %s cannot be decoded: %s", path, error)

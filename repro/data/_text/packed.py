@@ -56,7 +56,7 @@ def content(path: Path, tests: Sequence[str], again: str) -> Content | None:
 def status(path: Path, tests: Sequence[str], how: str, again: str) -> dict[str, Any]:
     """Returns the row of `repro data status`; the words to test with are those of the first of `tests`."""
     size = path.stat().st_size if path.exists() else 0
-    told = {"path": path, "size": size, "how": how}
+    told = {"path": path, "size": size, "how": _pack.told(how, path.parent)}
     try:
         if (has := content(path, tests, again)) is None:
             return {"state": "damaged" if size else "missing", **told}
