@@ -51,6 +51,11 @@ class State:
         if kind.mixes or kind.wraps:
             what = "mixes weights" if kind.mixes else "is DDP itself"
             raise ConfigError(f"algo={name} {what} and cannot be a hook of DDP's gradients; choose algo=dense, for one")
+        if self.algo.clip > 0:
+            raise ConfigError(
+                f"clip={self.algo.clip:g} bounds the norm of a rank's whole gradient, and a hook sees a bucket of it "
+                "at a time; leave it out, or use distributed.wrap"
+            )
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
         self.layout, self.waiting = Layout(), list[Future[None]]()
@@ -124,7 +129,7 @@ class State:
         return self.aggregate(gradient, self.buckets[number])
 
     def algorithm(self, number: int, layers: Sequence[Tensor]) -> Algorithm:
-        made = make(self.algo, self.density, layers, layers[0].device)
+        made = make(algorithms.of_bucket(self.algo, number), self.density, layers, layers[0].device)
         if number in self.saved:
             check_form(self.saved[number], made, WHAT)
             made.load_state_dict(self.saved.pop(number))

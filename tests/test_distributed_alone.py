@@ -71,6 +71,7 @@ def test_what_cannot_be_wrapped(name, options, message, alone):
     [
         ("local_sgd", {}, "algo=local_sgd mixes weights and cannot be a hook"),
         ("ddp", {"hook": "fp16"}, "algo=ddp is DDP itself"),
+        ("gtopk", {"clip": 1.0}, "clip=1 bounds the norm of a rank's whole gradient, and a hook sees a bucket"),
         ("bytegrad", {"bucket": "many"}, "algo.bucket=many: expected a whole number"),
     ],
 )
@@ -193,6 +194,17 @@ def test_a_hooks_state_of_something_else_is_refused(alone):
         load("gtopk", {"layout": {0: [0, 1, 2]}})
     del saved["place"]  # a state from before
     load("gtopk", {})
+
+
+def test_no_two_buckets_of_a_hook_draw_the_same(alone):
+    state = distributed.State("randomk", density=0.1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(2)))
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+    wrapped.register_comm_hook(state, distributed.hook)
+    for _ in range(3):
+        wrapped(torch.ones(2, 100)).square().sum().backward()
+    first, second = (algorithm.chosen for algorithm in state.buckets.values())
+    assert len(first) == len(second) == 1000 and not torch.equal(first, second)
 
 
 def test_a_sparse_gradient_is_refused(alone):

@@ -77,6 +77,7 @@ GUESSED = {
     "run --explain sweep": "there is no key sweep",
     "run --explain sweep.nodes": "there is no key sweep.nodes",
     f"run {SMALL} nodes=range(1,4,0)": "nodes=range(1,4,0): there are no values in it; type nodes=A,B",
+    f"run {SMALL} nodes=range(1,inf)": "nodes=range(1,inf): these are more than 10,000 values; type fewer",
     f"run {SMALL} nodes=range(nan,3)": "nodes=range(nan,3): there are no values in it",
     f"{RUN} data.root=~/x": "the shell leaves ~ as it is behind =. Type data.root=$HOME/x.",
     f"{RUN} results=~/x,~/y": "Type results=$HOME/x,$HOME/y.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from repro.comm.cost_formulas import Cost
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.wire import Wire
 from repro.config.schema import Algo, ConfigError
+from repro.rng import derive
 
 
 class Algorithm:
@@ -128,6 +130,13 @@ def load(
     wrapper: Any = importlib.import_module("repro.algorithms._corrected").Corrected  # which imports Algorithm from here
     corrected: Algorithm = wrapper(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
     return corrected
+
+
+def of_bucket(algo: Algo, number: int) -> Algo:
+    """Returns the choice for the `number`-th bucket of a gradient, so that no two buckets draw the same."""
+    if not number or "seed" not in algo.options:
+        return algo
+    return replace(algo, options={**algo.options, "seed": derive(algo.options["seed"], "bucket", number)})
 
 
 def one_step(algorithm: Algorithm, gradient: Tensor, collective: Collective) -> None:

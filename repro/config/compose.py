@@ -19,6 +19,8 @@ from repro.config import groups
 from repro.config.schema import Algo, Config, ConfigError, Network, from_dict
 from repro.config.values import check_range, convert
 
+MOST = 10_000  # values of one key in a sweep
+
 
 def typed(overrides: list[str], defaults: dict[str, str] | None = None) -> list[Config]:
     """Composes what a person typed, where no key may come twice; `defaults` fill in keys that may be left out."""
@@ -217,10 +219,13 @@ def _texts(override: Any) -> list[str]:
     if not override.is_sweep_override():
         return [override.input_line]
     try:
-        texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        values = itertools.islice(override.sweep_string_iterator(), MOST + 1)  # range(1,inf) never ends
+        texts = [f"{key}={value}" for value in values]
     # glob() and interval(), which only plugins of Hydra can sweep; range(1,4,0); range(nan,3)
     except (HydraException, ValueError, ArithmeticError):
         texts = []
+    if len(texts) > MOST:
+        raise ConfigError(f"{override.input_line}: these are more than {MOST:,} values; type fewer.")
     if not texts:
         raise ConfigError(f"{override.input_line}: there are no values in it; type {key}=A,B, or range(1,4) for 1,2,3.")
     return texts

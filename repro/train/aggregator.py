@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +17,6 @@ from repro.comm.bucket_spans import Shapes
 from repro.config import groups
 from repro.config.schema import Config, ConfigError
 from repro.models._dropout import Dropout
-from repro.rng import derive
 from repro.train.buckets import Buckets
 from repro.train.hierarchical import Hierarchical
 
@@ -212,9 +210,7 @@ def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Alg
     """
 
     def one(layers: Shapes, number: int = 0) -> Algorithm:
-        algo = config.algo
-        if number and "seed" in algo.options:  # no two buckets draw the same
-            algo = replace(algo, options={**algo.options, "seed": derive(algo.options["seed"], "bucket", number)})
+        algo = algorithms.of_bucket(config.algo, number)
         make = functools.partial(algorithms.load, algo, sum(map(math.prod, layers)), rank.device, layers)
         if not config.hierarchical:
             return make()
