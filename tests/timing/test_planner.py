@@ -157,6 +157,23 @@ def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: 
     assert {"dense", "topk"} <= {predict.label(choice.config) for choice in choices}
 
 
+def test_the_check_compares_only_candidates_for_the_same_nodes_and_batch() -> None:
+    """Those for 2 and for 4 nodes, or for batches of 8 and of 64, were candidates of one case."""
+    for sweep in ("nodes=2,4", "batch_per_node=8,64", "model=resnet20,vgg16", "network.bits_per_s=1e8,1e9"):
+        found = planner_check.cases(configs("algo=dense,topk", sweep))
+        assert [[one.algo.name for one in case] for case in found] == 2 * [["dense", "topk"]]
+    (one,) = planner_check.cases([*configs("algo=dense,qadam"), *configs("algo=topk", "algo.wire=pairs,gaps")])
+    assert [config.algo.name for config in one] == ["dense", "qadam", "topk", "topk"]
+
+
+@pytest.mark.parametrize("sweep", ["density=0.001,0.01", "algo.residual=paper,exact"])
+def test_the_check_refuses_candidates_of_one_name(sweep: str) -> None:
+    """The seconds of the last took the place of the others'."""
+    key = sweep.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{key}: .*several are called gtopk; type one value of {key}"):
+        planner_check.cases(configs("algo=gtopk", sweep))
+
+
 def tune(*words: str):
     return CliRunner().invoke(app, ["tune", *words])
 
