@@ -27,9 +27,9 @@ from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
 from repro.tables import Row
-from repro.timing import dry_run, execution_traces
+from repro.timing import dry_run, execution_traces, node_profile, predict
 from repro.timing.node_profile import Node, layers, profile
-from repro.train import ending
+from repro.train import aggregator, ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -51,6 +51,12 @@ def run(
         raise ConfigError(
             "hierarchical=true and bucket_mb= are not simulated: whole gradients travel, between nodes alone. "
             "Leave them out; `repro tune` predicts buckets"
+        )
+    if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
+        raise ConfigError(
+            f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
+            + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
+            + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
@@ -130,19 +136,23 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
     """Simulates one algorithm on one cluster. Efficiency is this throughput over that of nodes that never wait.
 
     What follows from a compress time that is not known is None. The iteration waits for messages in the background
-    only where they take longer than the steps that they may.
+    only where they take longer than the steps that they may. DDP's buckets wait for their layers, which are timed.
     """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
-    rounds = all_rounds(config, parameters, k, shapes)
-    period = algorithms.period(config.algo)
+    wraps, period = algorithms.of(config.algo).wraps, algorithms.period(config.algo)
+    rounds = bucket_rounds(config, shapes or []) if wraps else all_rounds(config, parameters, k, shapes)
     if traces is not None:
         known = {"compute": node.compute_s, "compress": node.compress_s}
         seconds = {part: each * period for part, each in known.items() if each}
         execution_traces.write(traces / trace_name(config, parameters), rounds, seconds)
     communicate = replay.seconds(rounds, *link) / period
     compress, total = node.compress_s if config.nodes > 1 else 0.0, None
-    if compress is not None:
+    if compress is not None and wraps:
+        moments = node_profile.backward(f"{node.compute_s}", config)
+        time = predict.iteration(config, shapes or [], moments, compress).parts(*link)
+        communicate, total = time.communicate_s, time.total
+    elif compress is not None:
         covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
         total = IterationTime(node.compute_s, compress, communicate, min(communicate, covered)).total
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
@@ -166,6 +176,15 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
 def trace_name(config: Config, parameters: int) -> str:
     wire = "" if config.algo.wire == "pairs" else f"-{config.algo.wire}"
     return f"{config.model.name}-{parameters}-{config.algo.name}{wire}-n{config.nodes}"
+
+
+def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
+    """Returns the rounds of every rank for all buckets of DDP, one after the other."""
+    found: list[list[Round]] = [[] for _ in range(config.nodes)]
+    for span in aggregator.spans(config, shapes):
+        for own, more in zip(found, all_rounds(config, span.stop - span.start, 0), strict=True):
+            own += more
+    return found
 
 
 def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
