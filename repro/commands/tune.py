@@ -44,13 +44,14 @@ def tune(
     repro tune model=vgg16 nodes=8 network=ethernet1g
     repro tune model=resnet20 nodes=16 network=results/lab/network.yaml     as repro bench network measured it
     repro tune model=vgg16 nodes=8 network.alpha_s=1e-4 network.beta_s_per_byte=1e-9
-    repro tune model=resnet50 nodes=32 node=paper relax=all --out plan.json
+    repro tune model=vgg16 nodes=32 node=paper batch_per_node=128 relax=all --out plan.json
     repro tune model=resnet20 nodes=4 target=0.75 --run
     repro tune model=vgg16 nodes=8 algo=dense,gtopk density=0.001 bucket_mb=null,25 node=0.14+0.02
 
-    node=measured (the default) times compute here; node=paper takes the published; node=0.14 states seconds of compute,
-    node=0.14+0.02 of compress too, which else is timed here. relax=exact: every node applies the mean gradient;
-    relax=compressed (the default): or one approximation of it; relax=all: or averages weights, in the background too.
+    node=measured (the default) times compute here; node=paper takes the published, of the published batch alone;
+    node=0.14 states seconds of compute, node=0.14+0.02 of compress too, which else is timed here. relax=exact: every
+    node applies the mean gradient; relax=compressed (the default): or one approximation of it; relax=all: or averages
+    weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
     curves, all on one schedule, times the predicted iteration, with the range over seeds; a dash and its best value

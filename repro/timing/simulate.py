@@ -45,13 +45,9 @@ def run(
     `traces` is a folder for each row's execution traces.
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
-    if piped := [config.stages for config in configs if config.stages > 1]:
-        raise ConfigError(f"stages={piped[0]}: pipelines are predicted by `repro strategies`; type stages=1 here")
-    if any(config.hierarchical or config.bucket_mb is not None for config in configs):
-        raise ConfigError(
-            "hierarchical=true and bucket_mb= are not simulated: whole gradients travel, between nodes alone. "
-            "Leave them out; `repro tune` predicts buckets"
-        )
+    dry_run.check_whole(configs)
+    if stated := [config.compute_s for config in configs if config.compute_s is not None]:
+        raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are node= here; type node={stated[0]:g}")
     if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
         raise ConfigError(
             f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
@@ -69,9 +65,9 @@ def run(
     said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples", labels)
     print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
     if untimed := list(dict.fromkeys(str(one["algo"]) for one in rows if one["compress_s"] is None)):
-        stated = "published" if node == "paper" else "stated"
+        known = "published" if node == "paper" else "stated"
         print(screen.sentence(
-            f"No iteration time for {', '.join(untimed)}: no seconds of compress are {stated} for them. "
+            f"No iteration time for {', '.join(untimed)}: no seconds of compress are {known} for them. "
             "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
         ))  # fmt: skip
     settled = [key for key in labels if not key.startswith("algo.")]

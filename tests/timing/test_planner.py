@@ -142,10 +142,12 @@ def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
     assert math.isclose(choices[0].to_target_s, 400 * choices[0].seconds)
 
 
-def test_a_time_to_a_target_takes_the_published_seconds_for_the_published_batch_alone() -> None:
+def test_a_step_takes_the_published_seconds_for_the_published_batch_alone() -> None:
     """Steps of 2 samples were counted, each with the seconds of 128."""
     with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
         ranked("algo=dense", node="paper", target=0.3, groups=groups())
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
+        ranked("algo=dense", node="paper")
     (first, *_) = ranked("algo=dense", "batch_per_node=128", node="paper", target=0.3, groups=groups(128))
     assert math.isclose(first.to_target_s, 300 * first.seconds)
 

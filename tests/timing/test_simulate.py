@@ -18,7 +18,7 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
-from repro.timing import node_profile, planner, simulate
+from repro.timing import bench_collectives, node_profile, planner, simulate
 from repro.train import aggregator
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
@@ -169,11 +169,32 @@ def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
     assert "algo.wire" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1"])
+@pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1", "overlap=on", "machines=2"])
 def test_what_is_not_simulated_is_refused(key):
-    """Whole gradients between nodes of one level were simulated in their place."""
-    with pytest.raises(ConfigError, match="not simulated"):
+    """Whole gradients between nodes of one level were simulated, or measured, in their place."""
+    with pytest.raises(ConfigError, match=f"^{key}: not simulated"):
         rows("algo=dense", "nodes=4", key)
+    with pytest.raises(ConfigError, match=f"^{key}: not simulated or measured"):
+        bench_collectives.measure_collectives(compose(["cluster=lab", "nodes=2", key]), [1000], 3, Path("nowhere"))
+
+
+def test_stages_and_stated_compute_are_refused_where_they_do_nothing():
+    with pytest.raises(ConfigError, match="stages=2: pipelines are predicted by `repro strategies`"):
+        bench_collectives.measure_collectives(compose(["cluster=lab", "stages=2"]), [1000], 3, Path("nowhere"))
+    with pytest.raises(ConfigError, match="compute_s=0.2: .*type node=0.2"):
+        rows("algo=dense", "nodes=4", "compute_s=0.2")
+
+
+def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
+    """512 images took the seconds of 128."""
+    words = ["simulate", "model=resnet20", "nodes=4", "algo=dense", "parameters=10k"]
+    cli.app(words, standalone_mode=False)
+    cli.app([*words, "batch_per_node=64", "accumulate=2"], standalone_mode=False)
+    for key in ("batch_per_node=512", "accumulate=2"):
+        with pytest.raises(ConfigError, match="of 128 samples a step, not .*; type batch_per_node="):
+            cli.app([*words, key], standalone_mode=False)
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 512; type batch_per_node=128"):
+        node_profile.backward("paper", compose(["model=resnet20", "batch_per_node=512"])[0])
 
 
 def test_layers_are_what_low_rank_is_about():
