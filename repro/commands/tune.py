@@ -12,6 +12,7 @@ from repro.commands.overrides import completing, take, words
 OWN = {  # keys of this command
     "node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25", "algo.wire": "pairs,gaps",
 }  # fmt: skip
+CHOSEN = ("overlap", "scope")  # with each size of buckets
 CANDIDATES = {"algo": "all", "density": "0.001,0.01"}  # what is swept unless the user names it
 
 
@@ -63,14 +64,19 @@ def tune(
     from repro.runs import places
     from repro.runs.progress import extent
 
-    compose.once(overrides or [])
+    if chosen := [key for key in compose.once(overrides or []) if key in CHOSEN]:
+        raise compose.ConfigError(
+            f"{chosen[0]}=: repro tune chooses it: buckets overlap, and a sparse algorithm selects from each. "
+            f"Leave {chosen[0]} out, and type the sizes to rank, as bucket_mb=null,25"
+        )
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
     node_seconds(values["node"])
     if out is not None:
         places.check_file(out)
-    first, *others = compose.compose([*given, "algo=dense"])
+    algo = swept["algo"].partition(",")[0]  # to which algo.KEY= in `given` belongs
+    first, *others = compose.compose([*given, f"algo={'dense' if algo == 'all' else algo}"])
     if others:
         raise compose.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
     most = float("inf") if first.data.metric.falls else 1

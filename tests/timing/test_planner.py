@@ -192,6 +192,15 @@ def test_the_command_ranks_says_why_and_writes(tmp_path: Path) -> None:
     assert report["ranked"][0]["run"] in done.output
 
 
+def test_an_option_of_the_algorithms_to_rank_is_understood() -> None:
+    """It was looked for among those of dense."""
+    given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1", f"node={STATED}", "bucket_mb=null"]
+    done = tune(*given, "algo=powersgd", "algo.rank=4")
+    assert done.exit_code == 0, done.output
+    assert "algo.rank=4 algo=powersgd" in done.output
+    assert "there is no key algo.rank" in str(tune(*given, "algo=dense", "algo.rank=4").exception)
+
+
 def test_run_trains_the_first(tmp_path: Path) -> None:
     given = ["model=resnet20", "nodes=2", "batch_per_node=2", "threads=1", "data=digits", "steps=1"]
     done = tune(*given, f"results={tmp_path}", "wandb.mode=disabled", "algo=dense", f"node={STATED}", "--run")
@@ -210,6 +219,8 @@ def test_run_trains_the_first(tmp_path: Path) -> None:
         (["bucket_mb=big"], "above 0"),
         (["node=fast"], "paper, measured"),
         (["model=resnet21"], "resnet20"),
+        (["overlap=on"], "Leave overlap out, and type the sizes to rank, as bucket_mb=null,25"),
+        (["scope=bucket"], "Leave scope out"),
     ],
     ids=str,
 )
