@@ -10,6 +10,7 @@ import dataclasses
 import math
 import multiprocessing
 import os
+import re
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,10 +56,18 @@ def run(
             + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
+    names = [trace_name(config, 0, labels) for config in configs]
+    if traces is not None and (twice := next((n for n, name in enumerate(names) if name in names[:n]), None)):
+        keys = [key for key in ending.varied([configs[names.index(names[twice])], configs[twice]]) if key != "algo"]
+        raise ConfigError(
+            f"--trace {traces}: files of runs that differ in {', '.join(keys)} alone have one name; "
+            f"type one value of {', '.join(keys)}, and another --trace for the next"
+        )
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
-            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, traces)
+            place = None if traces is None else traces / trace_name(config, parameters, labels)
+            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, place)
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
     read = {config.data.metric.samples for config in configs}
@@ -128,20 +137,21 @@ def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] 
     return ", ".join(said), screen.filled(table), len(keys)
 
 
-def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, traces: Path | None = None) -> Row:
-    """Simulates one algorithm on one cluster. Efficiency is this throughput over that of nodes that never wait.
+def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, trace: Path | None = None) -> Row:
+    """Simulates one algorithm on one cluster; `trace` begins the names of its execution traces.
 
-    What follows from a compress time that is not known is None. The iteration waits for messages in the background
-    only where they take longer than the steps that they may. DDP's buckets wait for their layers, which are timed.
+    Efficiency is this throughput over that of nodes that never wait. What follows from a compress time that is not
+    known is None. The iteration waits for messages in the background only where they take longer than the steps that
+    they may. DDP's buckets wait for their layers, which are timed.
     """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
     wraps, period = algorithms.of(config.algo).wraps, algorithms.period(config.algo)
     rounds = bucket_rounds(config, shapes or []) if wraps else all_rounds(config, parameters, k, shapes)
-    if traces is not None:
+    if trace is not None:
         known = {"compute": node.compute_s, "compress": node.compress_s}
         seconds = {part: each * period for part, each in known.items() if each}
-        execution_traces.write(traces / trace_name(config, parameters), rounds, seconds)
+        execution_traces.write(trace, rounds, seconds)
     communicate = replay.seconds(rounds, *link) / period
     compress, total = node.compress_s if config.nodes > 1 else 0.0, None
     if compress is not None and wraps:
@@ -169,9 +179,14 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
     }  # fmt: skip
 
 
-def trace_name(config: Config, parameters: int) -> str:
+def trace_name(config: Config, parameters: int, labels: Sequence[str]) -> str:
+    """Returns how the names of one row's traces begin; values of the keys `labels` tell it from other rows."""
+    settings = flat(dataclasses.asdict(config))
     wire = "" if config.algo.wire == "pairs" else f"-{config.algo.wire}"
-    return f"{config.model.name}-{parameters}-{config.algo.name}{wire}-n{config.nodes}"
+    rest = [key for key in labels if key not in ("algo", "algo.wire") and settings.get(key) is not None]
+    words = [f"-{key.rpartition('.')[2]}={ending.cell(settings[key])}" for key in rest]
+    name = f"{config.model.name}-{parameters}-{config.algo.name}{wire}{''.join(words)}-n{config.nodes}"
+    return re.sub(r"[^\w.=-]+", "_", name)
 
 
 def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
