@@ -73,13 +73,10 @@ def cases(configs: Sequence[Config]) -> list[list[Config]]:
         about = {name: getattr(config, name) for name in CASE}
         found.setdefault(str(about), []).append(config)
     for case in found.values():
-        names = [(config.algo.name, config.algo.wire) for config in case]
-        twice = next((name for name, _ in names if names.count((name, _)) > 1), None)
-        if twice is not None:
-            wrong = [key for key in ending.varied([one for one in case if one.algo.name == twice]) if key != "algo"]
+        if keys := ending.named_twice(case, [(config.algo.name, config.algo.wire) for config in case]):
             raise ConfigError(
-                f"{', '.join(wrong)}: the candidates of repro bench regret differ in algo and algo.wire alone, and "
-                f"several are called {twice}; type one value of {', '.join(wrong)}, and --out for another"
+                f"{', '.join(keys)}: candidates that differ in nothing else have one name in repro bench regret; "
+                f"type one value of {', '.join(keys)}, and another --out for the next"
             )
     return list(found.values())
 

@@ -57,11 +57,10 @@ def run(
         )
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     names = [trace_name(config, 0, labels) for config in configs]
-    if traces is not None and (twice := next((n for n, name in enumerate(names) if name in names[:n]), None)):
-        keys = [key for key in ending.varied([configs[names.index(names[twice])], configs[twice]]) if key != "algo"]
+    if traces is not None and (differ := ending.named_twice(configs, names)):
         raise ConfigError(
-            f"--trace {traces}: files of runs that differ in {', '.join(keys)} alone have one name; "
-            f"type one value of {', '.join(keys)}, and another --trace for the next"
+            f"--trace {traces}: files of rows that differ in {', '.join(differ)} alone have one name; "
+            f"type one value of {', '.join(differ)}, and another --trace for the next"
         )
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
