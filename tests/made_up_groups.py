@@ -60,6 +60,8 @@ def group(
             "schedule_epochs": 141,
             "scale_schedule": True,
             "lr": 0.1,
+            "lr_warmup_epochs": 10.0,
+            "lr_drop_factor": 0.1,
             "lr_drops": [81.0, 122.0, 155.0],
             "weight_decay": 1e-4,
             "momentum": 0.9,

@@ -73,8 +73,11 @@ def simulate(
         _runs(runs, given, overrides or [], out)
         return
     configs = compose.compose([f"algo={values['algo']}", *rest, *nodes])
-    from repro.timing import simulate
+    from repro.timing import node_profile, simulate
 
+    if values["node"] == "paper" and {"batch_per_node", "accumulate"} & {*given}:  # else the published batch is meant
+        for config in configs:
+            node_profile.check_samples(node_profile.published(config), config)
     simulate.run(configs, values["node"], sizes, out, trace)
 
 

@@ -12,6 +12,7 @@ from repro.commands.overrides import completing, take, words
 OWN = {  # keys of this command
     "node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25", "algo.wire": "pairs,gaps",
 }  # fmt: skip
+CHOSEN = ("overlap", "scope")  # with each size of buckets
 CANDIDATES = {"algo": "all", "density": "0.001,0.01"}  # what is swept unless the user names it
 
 
@@ -44,13 +45,14 @@ def tune(
     repro tune model=vgg16 nodes=8 network=ethernet1g
     repro tune model=resnet20 nodes=16 network=results/lab/network.yaml     as repro bench network measured it
     repro tune model=vgg16 nodes=8 network.alpha_s=1e-4 network.beta_s_per_byte=1e-9
-    repro tune model=resnet50 nodes=32 node=paper relax=all --out plan.json
+    repro tune model=vgg16 nodes=32 node=paper batch_per_node=128 relax=all --out plan.json
     repro tune model=resnet20 nodes=4 target=0.75 --run
     repro tune model=vgg16 nodes=8 algo=dense,gtopk density=0.001 bucket_mb=null,25 node=0.14+0.02
 
-    node=measured (the default) times compute here; node=paper takes the published; node=0.14 states seconds of compute,
-    node=0.14+0.02 of compress too, which else is timed here. relax=exact: every node applies the mean gradient;
-    relax=compressed (the default): or one approximation of it; relax=all: or averages weights, in the background too.
+    node=measured (the default) times compute here; node=paper takes the published, of the published batch alone;
+    node=0.14 states seconds of compute, node=0.14+0.02 of compress too, which else is timed here. relax=exact: every
+    node applies the mean gradient; relax=compressed (the default): or one approximation of it; relax=all: or averages
+    weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
     curves, all on one schedule, times the predicted iteration, with the range over seeds; a dash and its best value
@@ -62,14 +64,19 @@ def tune(
     from repro.runs import places
     from repro.runs.progress import extent
 
-    compose.once(overrides or [])
+    if chosen := [key for key in compose.once(overrides or []) if key in CHOSEN]:
+        raise compose.ConfigError(
+            f"{chosen[0]}=: repro tune chooses it: buckets overlap, and a sparse algorithm selects from each. "
+            f"Leave {chosen[0]} out, and type the sizes to rank, as bucket_mb=null,25"
+        )
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
     node_seconds(values["node"])
     if out is not None:
         places.check_file(out)
-    first, *others = compose.compose([*given, "algo=dense"])
+    algo = swept["algo"].partition(",")[0]  # to which algo.KEY= in `given` belongs
+    first, *others = compose.compose([*given, f"algo={'dense' if algo == 'all' else algo}"])
     if others:
         raise compose.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
     most = float("inf") if first.data.metric.falls else 1

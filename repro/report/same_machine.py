@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
+
+from repro.config.schema import ConfigError
 
 WHAT = ("cpu", "processor", "gpus", "device")
 SPEED_STEP = 1.3  # machines whose measured rates are nearer than about this factor count as one speed
@@ -22,6 +26,18 @@ def kind(machine: dict[str, Any]) -> str:
 def alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
     """Returns whether both are of one kind and speed."""
     return kind(a) == kind(b)
+
+
+def check_added(
+    file: Path, before: dict[str, Any], here: dict[str, Any], timed: Collection[str], asked: Iterable[str]
+) -> None:
+    """Raises ConfigError if one of `asked` would be timed here, and `file` holds what another machine timed."""
+    new = [name for name in dict.fromkeys(asked) if name not in timed]
+    if timed and new and not alike(before, here):
+        raise ConfigError(
+            f"{file} was timed on another kind of machine ({before.get('cpu')}), and {', '.join(new)} would be timed "
+            f"on this one ({here.get('cpu')}). Remove the file or move it elsewhere, and type this again."
+        )
 
 
 def processor(machine: dict[str, Any]) -> str | None:

@@ -64,6 +64,8 @@ class Log(NamedTuple):
 def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats: int, file: Path) -> list[Row]:
     """Measures every algorithm of `configs` at every size; writes `file` (.jsonl) at the end. Raises ConfigError."""
     launches: dict[tuple[Any, ...], list[Config]] = {}
+    configs = list(configs)
+    dry_run.check_whole(configs)
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")

@@ -19,11 +19,28 @@ from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import Round, Traffic, ring
 from repro.comm.transport import MemoryTransport, Wires
-from repro.config.schema import Algo, ConfigError
+from repro.config.schema import Algo, Config, ConfigError
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
 MOST_THREADS = 256  # ranks that can run at once, where messages depend on values
 SURPLUS = 8  # stand-in parameters per selected entry, where messages depend on values
+
+
+def check_whole(configs: Iterable[Config]) -> None:
+    """Raises ConfigError where settings divide a step's messages, which are recorded of whole gradients here."""
+    for config in configs:
+        if config.stages > 1:
+            raise ConfigError(
+                f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here"
+            )
+        asked = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
+        asked += ["overlap=on"] * (config.overlap == "on") + ["hierarchical=true"] * config.hierarchical
+        asked += [f"machines={config.machines}"] if config.machines is not None else []
+        if asked:
+            raise ConfigError(
+                f"{' '.join(asked)}: not simulated or measured here: whole gradients travel, between nodes alone. "
+                "Leave that out; `repro tune` predicts buckets and overlap"
+            )
 
 
 class Echo:

@@ -22,11 +22,12 @@ from repro.config.groups import group_options
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.metric import ACCURACY
-from repro.report import summaries
+from repro.report import same_machine, summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
 from repro.timing import node_profile
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
+from repro.train import ending
 from repro.waiting import counting
 from repro.whole_files import write_whole
 
@@ -46,6 +47,12 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")
+    names = [(config.model.name, config.nodes, label(config)) for config in configs]
+    if keys := ending.named_twice(configs, names):
+        raise ConfigError(
+            f"{', '.join(keys)}: contenders that differ in nothing else have one name on a map; "
+            f"type one value of {', '.join(keys)}, and move {OUT} elsewhere before another"
+        )
     torch.set_num_threads(configs[0].threads or torch.get_num_threads())
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
@@ -122,7 +129,8 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
                 "Type what it was made with, or move the file elsewhere and type this again."
             )
         before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
-    elif all(before.get(name) == value for name, value in shown.items()):
+    check_timed(before, configs, machine)
+    if not others and all(before.get(name) == value for name, value in shown.items()):
         return before
     asked = [(config.model.name, config.nodes) for config in configs]
     if any((row["model"], row["nodes"]) not in asked for row in before.get("rows", [])):
@@ -131,6 +139,21 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
             "Type repro map with all its models and nodes, or move the file elsewhere and type this again."
         )
     return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
+
+
+def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict[str, Any]) -> None:
+    """Raises ConfigError where what is timed now would stand beside what was timed elsewhere, or with another batch."""
+    timed = {known["model"]: known for known in before["models"]}
+    for model, config in {config.model.name: config for config in configs}.items():
+        node, samples = str(config.tradeoff.node), config.batch_per_node * config.accumulate
+        if node == "paper":
+            node_profile.check_samples(node_profile.published(config), config)
+        elif model in timed and timed[model]["batch_per_node"] != samples:
+            raise ConfigError(
+                f"{OUT} was made with {timed[model]['batch_per_node']} samples a step of {model}, not {samples}. "
+                "Type what it was made with, or move the file elsewhere and type this again."
+            )
+    same_machine.check_added(OUT, before["machine"], machine, timed, [config.model.name for config in configs])
 
 
 def trained() -> tuple[dict[str, float], set[str]]:

@@ -101,10 +101,14 @@ def _family(config: Config) -> str:
 def backward(node: str, config: Config) -> list[float]:
     """Returns seconds from the start of an iteration until each layer's gradient is complete; the largest is compute.
 
-    The iteration takes what `node` says, as in `profile`; how backward divides it is timed here. Raises ConfigError.
+    The iteration takes what `node` says, as in `profile`; how backward divides it is timed here. Raises ConfigError,
+    also where published seconds are of other samples than those of a step.
     """
-    measured = node == "measured"
-    compute_s = None if measured else profile(node, config, 0).compute_s
+    measured, compute_s = node == "measured", None
+    if not measured:
+        known = profile(node, config, 0)
+        check_samples(known, config)
+        compute_s = known.compute_s
     few = min(config.batch_per_node, FEW[config.data.image_size > SMALL])
     found = ready(config, config.batch_per_node if measured else few)
     # only the last micro-batch completes gradients

@@ -122,8 +122,6 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
     `node_profile.profile` reads it; without seconds of compress, each algorithm's is timed here. Candidates with only
     one bucket are left out, because they equal those without. Raises ConfigError.
     """
-    if target is not None and node == "paper":  # a time to a target counts steps of the samples that these seconds take
-        node_profile.check_samples(node_profile.published(configs[0]), configs[0])
     shapes, wire = node_profile.layers(configs[0]), configs[0].network
     moments = node_profile.backward(node, configs[0])
     parameters = sum(map(math.prod, shapes))

@@ -22,6 +22,7 @@ from repro.runs import provenance
 from repro.tables import Row
 from repro.timing import before_run, planner, predict, wire_replay
 from repro.timing.planner import Choice
+from repro.train import ending
 from repro.train.loop import load_data
 from repro.whole_files import write_whole
 
@@ -31,22 +32,24 @@ if TYPE_CHECKING:
 BUCKETS_MB = (None, 25.0)
 FIRST = 3  # of the ranking are measured in any case, beside every algorithm without buckets
 LINE_S = 0.05  # seconds on the line of the largest message, for beta
+CASE = (  # of a config: what all candidates that are compared have alike
+    "model", "data", "nodes", "batch_per_node", "accumulate", "network", "cluster", "precision", "device", "threads",
+)  # fmt: skip
 TRIPS = 10  # round trips of a small message, for alpha
 
 
 def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) -> None:
-    """Launches the lab once per model and network of `configs`, whose algorithms are the candidates; writes `out`.
+    """Launches the lab once per case of `configs`, whose algorithms are the candidates; writes `out`.
 
     Raises ConfigError, RunError.
     """
-    cases: dict[tuple[str, float], list[Config]] = {}
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench regret needs cluster=lab.")
-        cases.setdefault((config.model.name, config.network.bits_per_s), []).append(config)
+    split = cases(configs)
     machine = provenance.describe("cpu", "synthetic")
     report: dict[str, Any] = {"machine": {name: machine[name] for name in MACHINE}, "rows": []}
-    for case in cases.values():
+    for case in split:
         row = ranks.launch(case[0], functools.partial(one_case, case), load_data)
         report["rows"].append(row)
         regrets = [done["regret"] for done in report["rows"]]
@@ -54,10 +57,28 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, json_text(rounded(report), indent=1) + "\n")
         say(
-            f"{row['model']} at {row['bits_per_s'] / 1e9:g} Gbps: chose {row['choice']}, best {row['best']}, "
-            f"regret {row['regret']:.3f}"
+            f"{row['model']} on {row['nodes']} nodes at {row['bits_per_s'] / 1e9:g} Gbps: "
+            f"chose {row['choice']}, best {row['best']}, regret {row['regret']:.3f}"
         )
     say(f"{out}: mean regret {report['mean']:.3f}, worst {report['worst']:.3f}")
+
+
+def cases(configs: Sequence[Config]) -> list[list[Config]]:
+    """Returns the candidates of each case: those for one network, data, batch and cluster. Raises ConfigError.
+
+    Candidates are told apart by algorithm and wire format alone, so two of one name are refused.
+    """
+    found: dict[str, list[Config]] = {}
+    for config in configs:
+        about = {name: getattr(config, name) for name in CASE}
+        found.setdefault(str(about), []).append(config)
+    for case in found.values():
+        if keys := ending.named_twice(case, [(config.algo.name, config.algo.wire) for config in case]):
+            raise ConfigError(
+                f"{', '.join(keys)}: candidates that differ in nothing else have one name in repro bench regret; "
+                f"type one value of {', '.join(keys)}, and another --out for the next"
+            )
+    return list(found.values())
 
 
 def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Dataset) -> Row | None:
@@ -75,7 +96,8 @@ def one_case(configs: Sequence[Config], config: Config, rank: Rank, data: Datase
     measured = dict(zip(names, seconds, strict=True))
     best = min(measured, key=measured.__getitem__)
     return {
-        "model": config.model.name, "nodes": rank.size, "bits_per_s": config.network.bits_per_s, **wire._asdict(),
+        "model": config.model.name, "nodes": rank.size, "batch_per_node": config.batch_per_node,
+        "accumulate": config.accumulate, "bits_per_s": config.network.bits_per_s, **wire._asdict(),
         "choice": names[0], "choice_s": seconds[0], "best": best, "best_s": measured[best],
         "regret": seconds[0] / measured[best], "compute_s": compute_s, "measured_s": measured,
         "predicted_s": {name: choice.seconds for name, choice in zip(names, choices, strict=True)},

@@ -70,6 +70,11 @@ def modelled(folder: Path, config: Config, networks: Sequence[Network]) -> list[
         raise ConfigError(f"--run {folder}: no iteration of it was timed; type its `repro run` again to finish it.")
     if config.hierarchical:
         raise ConfigError(f"--run {folder}: hierarchical=true, whose messages inside a machine are not modelled here.")
+    if config.cluster.authors != "none":
+        raise ConfigError(
+            f"--run {folder}: cluster.authors={config.cluster.authors}, whose messages are not modelled on other "
+            "networks; type `repro run` with that and network= to measure them."
+        )
     then = IterationTime.of(seen)
     shapes = node_profile.layers(config)
     moments = [then.compute_s] * len(shapes)

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import multiprocessing
 import os
+import re
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,9 +28,9 @@ from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
 from repro.tables import Row
-from repro.timing import dry_run, execution_traces
+from repro.timing import dry_run, execution_traces, node_profile, predict
 from repro.timing.node_profile import Node, layers, profile
-from repro.train import ending
+from repro.train import aggregator, ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -45,27 +46,36 @@ def run(
     `traces` is a folder for each row's execution traces.
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
-    if piped := [config.stages for config in configs if config.stages > 1]:
-        raise ConfigError(f"stages={piped[0]}: pipelines are predicted by `repro strategies`; type stages=1 here")
-    if any(config.hierarchical or config.bucket_mb is not None for config in configs):
+    dry_run.check_whole(configs)
+    if stated := [config.compute_s for config in configs if config.compute_s is not None]:
+        raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are node= here; type node={stated[0]:g}")
+    if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
         raise ConfigError(
-            "hierarchical=true and bucket_mb= are not simulated: whole gradients travel, between nodes alone. "
-            "Leave them out; `repro tune` predicts buckets"
+            f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
+            + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
+            + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
+    names = [trace_name(config, 0, labels) for config in configs]
+    if traces is not None and (differ := ending.named_twice(configs, names)):
+        raise ConfigError(
+            f"--trace {traces}: files of rows that differ in {', '.join(differ)} alone have one name; "
+            f"type one value of {', '.join(differ)}, and another --trace for the next"
+        )
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
-            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, traces)
+            place = None if traces is None else traces / trace_name(config, parameters, labels)
+            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, place)
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
     read = {config.data.metric.samples for config in configs}
     said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples", labels)
     print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
     if untimed := list(dict.fromkeys(str(one["algo"]) for one in rows if one["compress_s"] is None)):
-        stated = "published" if node == "paper" else "stated"
+        known = "published" if node == "paper" else "stated"
         print(screen.sentence(
-            f"No iteration time for {', '.join(untimed)}: no seconds of compress are {stated} for them. "
+            f"No iteration time for {', '.join(untimed)}: no seconds of compress are {known} for them. "
             "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
         ))  # fmt: skip
     settled = [key for key in labels if not key.startswith("algo.")]
@@ -126,23 +136,28 @@ def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] 
     return ", ".join(said), screen.filled(table), len(keys)
 
 
-def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, traces: Path | None = None) -> Row:
-    """Simulates one algorithm on one cluster. Efficiency is this throughput over that of nodes that never wait.
+def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, trace: Path | None = None) -> Row:
+    """Simulates one algorithm on one cluster; `trace` begins the names of its execution traces.
 
-    What follows from a compress time that is not known is None. The iteration waits for messages in the background
-    only where they take longer than the steps that they may.
+    Efficiency is this throughput over that of nodes that never wait. What follows from a compress time that is not
+    known is None. The iteration waits for messages in the background only where they take longer than the steps that
+    they may. DDP's buckets wait for their layers, which are timed.
     """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
-    rounds = all_rounds(config, parameters, k, shapes)
-    period = algorithms.period(config.algo)
-    if traces is not None:
+    wraps, period = algorithms.of(config.algo).wraps, algorithms.period(config.algo)
+    rounds = bucket_rounds(config, shapes or []) if wraps else all_rounds(config, parameters, k, shapes)
+    if trace is not None:
         known = {"compute": node.compute_s, "compress": node.compress_s}
         seconds = {part: each * period for part, each in known.items() if each}
-        execution_traces.write(traces / trace_name(config, parameters), rounds, seconds)
+        execution_traces.write(trace, rounds, seconds)
     communicate = replay.seconds(rounds, *link) / period
     compress, total = node.compress_s if config.nodes > 1 else 0.0, None
-    if compress is not None:
+    if compress is not None and wraps:
+        moments = node_profile.backward(f"{node.compute_s}", config)
+        time = predict.iteration(config, shapes or [], moments, compress).parts(*link)
+        communicate, total = time.communicate_s, time.total
+    elif compress is not None:
         covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
         total = IterationTime(node.compute_s, compress, communicate, min(communicate, covered)).total
     sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
@@ -163,9 +178,23 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
     }  # fmt: skip
 
 
-def trace_name(config: Config, parameters: int) -> str:
+def trace_name(config: Config, parameters: int, labels: Sequence[str]) -> str:
+    """Returns how the names of one row's traces begin; values of the keys `labels` tell it from other rows."""
+    settings = flat(dataclasses.asdict(config))
     wire = "" if config.algo.wire == "pairs" else f"-{config.algo.wire}"
-    return f"{config.model.name}-{parameters}-{config.algo.name}{wire}-n{config.nodes}"
+    rest = [key for key in labels if key not in ("algo", "algo.wire") and settings.get(key) is not None]
+    words = [f"-{key.rpartition('.')[2]}={ending.cell(settings[key])}" for key in rest]
+    name = f"{config.model.name}-{parameters}-{config.algo.name}{wire}{''.join(words)}-n{config.nodes}"
+    return re.sub(r"[^\w.=-]+", "_", name)
+
+
+def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
+    """Returns the rounds of every rank for all buckets of DDP, one after the other."""
+    found: list[list[Round]] = [[] for _ in range(config.nodes)]
+    for span in aggregator.spans(config, shapes):
+        for own, more in zip(found, all_rounds(config, span.stop - span.start, 0), strict=True):
+            own += more
+    return found
 
 
 def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:

@@ -16,6 +16,7 @@ from repro.comm.traffic import Link
 from repro.config.compose import algorithm, named_network
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
+from repro.report import same_machine
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
 from repro.timing import dry_run, node_profile, pipelined, predict, stated_stages
@@ -25,6 +26,7 @@ from repro.whole_files import write_whole
 OUT = Path("results/summaries/split_predictions.json")
 WIRES = ("ethernet1g", "ethernet10g", "infiniband100g")
 STAGES = (2, 4, 8, 16)
+DENSITY = 0.001  # of summaries that do not say theirs
 LARGER = 4  # times the images of a step, where gradients are accumulated before they are sent
 BUCKET_MB = 25.0  # DDP's default
 Row = dict[str, Any]
@@ -48,12 +50,22 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     if not firsts:
         raise ConfigError("the strategies need a density: type algo=gtopk,... too")
     counts = {model: sorted({one.nodes for one in configs if one.model.name == model}) for model in reversed(firsts)}
+    check_alike([config for config in configs if config.algo.sparse])
+    density = rounded(next(iter(firsts.values())).density)
     kept = known.keys() - {(model, nodes) for model in counts for nodes in counts[model]}
     if kept and before["networks"] != rounded(wires):
         raise ConfigError(
             f"{OUT} was made with other networks, and rows of it would not agree with new ones. "
             "Type repro strategies without model= and nodes=, or move the file elsewhere and type this again."
         )
+    if kept and before.get("density", DENSITY) != density:
+        raise _other("density", before.get("density", DENSITY), density)
+    for model, nodes in sorted(kept):
+        images = {row["images"] // nodes for row in known[model, nodes] if row["kind"] == "synchronous"}
+        asked = _images(firsts[model]) if model in firsts else None
+        if asked and images - {asked}:
+            raise _other(f"images of a step of {model} on a node", max(images), asked)
+    same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
             timed[model] = rounded([dataclasses.asdict(block) for block in stated_stages.shares(config)])
@@ -68,13 +80,35 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     rows = [row for own in known.values() for row in own]
     summary = {
         "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
-        "networks": wires,
+        "density": density, "networks": wires,
     }  # fmt: skip
     OUT.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
     text = ",\n".join(json_text(rounded(row)) for row in rows)
     write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
     say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
+
+
+def check_alike(configs: Sequence[Config]) -> None:
+    """Raises ConfigError where the densities, or the batches of one model, are several."""
+    densities = sorted({config.density for config in configs})
+    if len(densities) > 1:
+        raise ConfigError(f"density={','.join(f'{one:g}' for one in densities)}: strategies have one; type one of them")
+    names = {(config.model.name, config.batch_per_node, config.accumulate) for config in configs}
+    models = [model for model, _, _ in names]
+    if several := [model for model in models if models.count(model) > 1]:
+        raise ConfigError(f"model={several[0]}: its strategies have one batch; type one batch_per_node and accumulate")
+
+
+def _other(what: str, before: float, asked: float) -> ConfigError:
+    return ConfigError(
+        f"{OUT} was made with other settings ({what}: {before:g}, not {asked:g}), and its rows would not agree with "
+        "new ones. Type what it was made with, or move the file elsewhere and type this again."
+    )
+
+
+def _images(config: Config) -> int:
+    return config.batch_per_node * config.accumulate
 
 
 def _on_wires(seconds: Callable[[Link], float], images: int, networks: Sequence[Any]) -> Iterator[Row]:
@@ -150,5 +184,5 @@ def _piped(config: Config, blocks: Sequence[Block]) -> Row:
 def _about(config: Config, kind: str) -> Row:
     return {
         "model": config.model.name, "nodes": config.nodes, "stages": config.stages, "algo": config.algo.name,
-        "kind": kind, "images": config.nodes * config.batch_per_node * config.accumulate,
+        "kind": kind, "images": config.nodes * _images(config),
     }  # fmt: skip

@@ -15,6 +15,7 @@ from repro.screen import three
 from repro.tables import Row
 from repro.timing import predict
 
+STEPPED = ("lr", "lr_warmup_epochs", "lr_drop_factor", "weight_decay", "momentum")  # numbers that all updates depend on
 UNCORRECTED = {"correction": 0.0, "clip": 0.0, "boost": 1.0, "mask": "none"}  # what older summaries do not say
 
 
@@ -34,7 +35,7 @@ def comparable(target: float, configs: Iterable[Config], groups: Sequence[Group]
 
 
 def of(config: Config, groups: Sequence[Group]) -> list[Group]:
-    """Returns the groups whose updates `config` would make, in any precision.
+    """Returns the groups whose updates `config` would make, in any precision and on any number of nodes.
 
     All algorithms with the mean gradient share dense's.
     """
@@ -44,7 +45,7 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
         for group in groups
         if group.model == config.model.name
         and group.settings["data"]["name"] == config.data.name
-        and group.settings["momentum"] == config.momentum
+        and steps_alike(group.settings, config)
         and (group.settings.get("clip_grad") or 0.0) == config.clip_grad
         and (exact and group.algo == "dense" or same(group.settings, config))
     ]
@@ -76,6 +77,18 @@ def steps(found: Reach, config: Config) -> list[float]:
     """Returns the steps in which `config` takes as many samples as each seed did, from the fewest to the most."""
     batch = config.nodes * config.batch_per_node * config.accumulate
     return sorted(samples / batch for samples in found.samples)
+
+
+def steps_alike(settings: Row, config: Config) -> bool:
+    """Returns whether a node of both takes as many samples in a step, and applies an average gradient in the same way.
+
+    Numbers in a summary have six digits.
+    """
+    return (
+        settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
+        and all(math.isclose(settings[name], getattr(config, name), rel_tol=1e-5) for name in STEPPED)
+        and settings["lr_drops"] == config.lr_drops
+    )
 
 
 def same(settings: Row, config: Config) -> bool:
@@ -120,7 +133,8 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
     got = [one for one in reaches if one.samples]
     if not reaches:
         return (
-            f"target={target:g}: no committed run of these has a curve of this model and data; "
+            f"target={target:g}: no committed run of these has a curve of this model and data, with this lr, its "
+            "schedule, weight_decay and batch_per_node; "
             "type repro run experiment=convergence, then repro results collect"
         )
     if not got:

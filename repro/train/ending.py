@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from repro import screen
@@ -51,6 +51,16 @@ def varied(configs: Sequence[Config]) -> list[str]:
     """Returns the keys in which the runs differ, the algorithm always among them."""
     differ = differing([flat(dataclasses.asdict(config)) for config in configs])
     return ["algo", *(name for name in differ if name != "algo")]
+
+
+def named_twice(configs: Sequence[Config], names: Sequence[Hashable]) -> list[str]:
+    """Returns the keys in which two of `configs` that have one of `names` differ; [] where all names are different."""
+    first: dict[Hashable, Config] = {}
+    for config, name in zip(configs, names, strict=True):
+        if name in first:
+            return varied([first[name], config])[1:]
+        first[name] = config
+    return []
 
 
 def ended_in_warmup(config: Config, summary: Summary) -> bool:

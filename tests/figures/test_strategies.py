@@ -45,3 +45,26 @@ def test_predicting_one_network_keeps_the_others(tmp_path, monkeypatch: pytest.M
     file.write_text(json.dumps(committed | {"networks": []}))
     with pytest.raises(ConfigError, match="other networks"):
         predicted.run(configs, print)
+
+
+def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of another density stood beside the old ones, and what this machine timed was filed under another."""
+    committed = json.loads(predicted.OUT.read_text())
+    file = tmp_path / "split_predictions.json"
+    file.write_text(json.dumps(committed))
+    monkeypatch.setattr(predicted, "OUT", file)
+    monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: [])
+    keys = ["experiment=strategies", "model=resnet20", "nodes=4"]
+    for other, says in {
+        "density=0.1": "made with other settings .density: 0.001, not 0.1.",
+        "density=0.1,0.01": "density=0.01,0.1: strategies have one",
+        "accumulate=2": "images of a step of resnet20 on a node: 128, not 64",
+        "accumulate=2,4": "type one batch_per_node and accumulate",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            predicted.run(compose([*keys, other]), print)
+    del committed["blocks"]["resnet20"]
+    committed["machine"]["cpu"] = "Another"
+    file.write_text(json.dumps(committed))
+    with pytest.raises(ConfigError, match="another kind of machine .Another., and resnet20 would be timed on this one"):
+        predicted.run(compose(keys), print)

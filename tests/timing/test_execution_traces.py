@@ -11,6 +11,7 @@ from repro import cli
 from repro.comm import replay
 from repro.comm.traffic import Round
 from repro.config.compose import compose
+from repro.config.schema import ConfigError
 from repro.timing import execution_traces, simulate
 from repro.timing.execution_traces import COMPUTE, RECEIVE, SEND
 
@@ -82,3 +83,24 @@ def test_the_command_writes_one_file_a_node_for_each_row(tmp_path):
         f"vgg16-14728266-topk{wire}-n{nodes}.{rank}.et"
         for wire in ("", "-packed") for nodes in (2, 4) for rank in range(nodes)
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sweep", "names"),
+    [
+        ("algo=topk density=0.001,0.01", ["topk-density=0.001", "topk-density=0.01"]),
+        ("algo=powersgd algo.rank=1,4", ["powersgd-rank=1", "powersgd-rank=4"]),
+        ("algo=topk network=ethernet1g,ethernet10g", ["topk-network=ethernet1g", "topk-network=ethernet10g"]),
+    ],
+)
+def test_rows_that_differ_in_a_setting_have_files_of_their_own(sweep, names, tmp_path):
+    """The last one's took the place of the others'."""
+    simulate.run(compose([*sweep.split(), "nodes=2"]), "0.2+0.1", [10_000], None, tmp_path)
+    expected = {f"resnet20-10000-{name}-n2.{rank}.et" for name in names for rank in range(2)}
+    assert {file.name for file in tmp_path.iterdir()} == expected
+
+
+def test_files_of_one_name_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="differ in seed alone have one name; type one value of seed"):
+        simulate.run(compose(["algo=topk", "nodes=2", "seed=0,1"]), "0.2+0.1", [10_000], None, tmp_path / "traces")
+    assert not (tmp_path / "traces").exists()

@@ -140,6 +140,31 @@ def test_another_network_loses_no_row_and_other_settings_are_refused(tmp_path, m
     assert json.loads(file.read_text()) == both
 
 
+def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two densities it kept one, and what this machine timed was filed under another."""
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]"]
+    keys += ["algo=dense,gtopk"]
+    small = [*keys, "batch_per_node=2", "tradeoff.node=0.1"]
+    with pytest.raises(ConfigError, match="^density: contenders .*type one value of density"):
+        fastest_map.run(compose([*small, "nodes=2", "density=0.01,0.001"]), print)
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
+        fastest_map.run(compose([*keys, "batch_per_node=2", "nodes=2"]), print)
+    assert not file.exists()
+    fastest_map.run(compose([*small, "nodes=2"]), print)
+    first = json.loads(file.read_text())
+    for nodes in (2, 4):
+        with pytest.raises(ConfigError, match="made with 2 samples a step of resnet20, not 4"):
+            fastest_map.run(compose([*small, f"nodes={nodes}", "accumulate=2"]), print)
+    first["machine"] |= {"cpu": "Another"}
+    file.write_text(json.dumps(first))
+    with pytest.raises(ConfigError, match="another kind of machine .Another., and vgg16 would be timed on this one"):
+        fastest_map.run(compose([*small, "nodes=2", "model=vgg16"]), print)
+    fastest_map.run(compose([*small, "nodes=4"]), print)  # nothing is timed
+    assert len(json.loads(file.read_text())["rows"]) == 2
+
+
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """random-k stays at chance in the committed runs of experiment=families, however short its iteration is."""
     monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")

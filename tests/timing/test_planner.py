@@ -127,9 +127,9 @@ def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys:
         assert planner.why(choices, node)[-1].startswith(origin)
 
 
-def groups() -> list[Group]:
-    """10 points of accuracy an epoch of 100 steps, on 4 nodes with 32 images each; Top-k is a point behind."""
-    found = [made_up_groups.group("resnet20", "dense"), made_up_groups.group("resnet20", "topk", density=0.001)]
+def groups(batch: int = 2) -> list[Group]:
+    """10 points of accuracy an epoch of 100 steps, on 4 nodes with 2 images each; Top-k is a point behind."""
+    found = [made_up_groups.group("resnet20", algo, batch=batch) for algo in ("dense", "topk")]
     found[1]["settings"]["algo"]["options"] = {}
     return [Group(**one) for one in found]
 
@@ -139,15 +139,17 @@ def test_with_a_target_what_is_known_to_reach_it_comes_first() -> None:
     known = [choice.to_target_s is not None for choice in choices]
     assert known[0] and known == sorted(known, reverse=True)
     assert predict.label(choices[0].config) == "topk"  # an epoch more than dense, each of them much shorter
-    assert math.isclose(choices[0].to_target_s, 400 * 4 * 32 / 8 * choices[0].seconds)
+    assert math.isclose(choices[0].to_target_s, 400 * choices[0].seconds)
 
 
-def test_a_time_to_a_target_takes_the_published_seconds_for_the_published_batch_alone() -> None:
+def test_a_step_takes_the_published_seconds_for_the_published_batch_alone() -> None:
     """Steps of 2 samples were counted, each with the seconds of 128."""
     with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
         ranked("algo=dense", node="paper", target=0.3, groups=groups())
-    (first, *_) = ranked("algo=dense", "batch_per_node=128", node="paper", target=0.3, groups=groups())
-    assert math.isclose(first.to_target_s, 300 * 32 / 128 * first.seconds)
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 2; type batch_per_node=128"):
+        ranked("algo=dense", node="paper")
+    (first, *_) = ranked("algo=dense", "batch_per_node=128", node="paper", target=0.3, groups=groups(128))
+    assert math.isclose(first.to_target_s, 300 * first.seconds)
 
 
 def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,6 +157,23 @@ def test_the_check_measures_the_first_and_every_algorithm_as_it_is(monkeypatch: 
     choices = planner_check.plan(own, Link(1e-4, 1e-8))
     assert choices[0].config.network.beta_s_per_byte == 1e-8
     assert {"dense", "topk"} <= {predict.label(choice.config) for choice in choices}
+
+
+def test_the_check_compares_only_candidates_for_the_same_nodes_and_batch() -> None:
+    """Those for 2 and for 4 nodes, or for batches of 8 and of 64, were candidates of one case."""
+    for sweep in ("nodes=2,4", "batch_per_node=8,64", "model=resnet20,vgg16", "network.bits_per_s=1e8,1e9"):
+        found = planner_check.cases(configs("algo=dense,topk", sweep))
+        assert [[one.algo.name for one in case] for case in found] == 2 * [["dense", "topk"]]
+    (one,) = planner_check.cases([*configs("algo=dense,qadam"), *configs("algo=topk", "algo.wire=pairs,gaps")])
+    assert [config.algo.name for config in one] == ["dense", "qadam", "topk", "topk"]
+
+
+@pytest.mark.parametrize("sweep", ["density=0.001,0.01", "algo.residual=paper,exact"])
+def test_the_check_refuses_candidates_of_one_name(sweep: str) -> None:
+    """The seconds of the last took the place of the others'."""
+    key = sweep.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{key}: .*have one name.*; type one value of {key}"):
+        planner_check.cases(configs("algo=gtopk", sweep))
 
 
 def tune(*words: str):
@@ -171,6 +190,15 @@ def test_the_command_ranks_says_why_and_writes(tmp_path: Path) -> None:
     report = json.loads(out.read_text())
     assert report["nodes"] == 4 and len(report["ranked"]) >= 2
     assert report["ranked"][0]["run"] in done.output
+
+
+def test_an_option_of_the_algorithms_to_rank_is_understood() -> None:
+    """It was looked for among those of dense."""
+    given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1", f"node={STATED}", "bucket_mb=null"]
+    done = tune(*given, "algo=powersgd", "algo.rank=4")
+    assert done.exit_code == 0, done.output
+    assert "algo.rank=4 algo=powersgd" in done.output
+    assert "there is no key algo.rank" in str(tune(*given, "algo=dense", "algo.rank=4").exception)
 
 
 def test_run_trains_the_first(tmp_path: Path) -> None:
@@ -191,6 +219,8 @@ def test_run_trains_the_first(tmp_path: Path) -> None:
         (["bucket_mb=big"], "above 0"),
         (["node=fast"], "paper, measured"),
         (["model=resnet21"], "resnet20"),
+        (["overlap=on"], "Leave overlap out, and type the sizes to rank, as bucket_mb=null,25"),
+        (["scope=bucket"], "Leave scope out"),
     ],
     ids=str,
 )

@@ -1,5 +1,6 @@
 """A finished run on another network: its own compute and compress, and what its messages take there."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -74,6 +75,15 @@ def test_of_an_experiment_what_was_not_timed_is_left_out_and_said(
     assert "left out" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="no iteration of it was timed"):
         rerun.run([tmp_path / "untimed"], [named_network("ethernet10g")], None)
+
+
+def test_messages_like_the_authors_are_not_modelled(finished: list[Config]) -> None:
+    """Those without their stalls were, without a word."""
+    one = finished[1]
+    cluster = dataclasses.replace(one.cluster, name="lab", authors="barriers")
+    theirs = dataclasses.replace(one, cluster=cluster, node="paper")
+    with pytest.raises(ConfigError, match="cluster.authors=barriers, whose messages are not modelled"):
+        rerun.modelled(one.folder, theirs, [named_network("ethernet10g")])
 
 
 def test_the_disk_that_is_told_before_is_what_a_run_takes(finished: list[Config]) -> None:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from algorithm_steps import CHOICES
 
@@ -17,7 +18,8 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
-from repro.timing import node_profile, simulate
+from repro.timing import bench_collectives, node_profile, planner, simulate
+from repro.train import aggregator
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
@@ -55,6 +57,25 @@ def test_an_average_in_the_background_is_waited_for_where_compute_does_not_cover
     fast, slow = (rows("algo=async_average", "nodes=4", sizes=[size])[0] for size in (1_000_000, 100_000_000))
     assert fast["communicate_s"] > 0 and fast["iteration_s"] == pytest.approx(0.5)
     assert slow["iteration_s"] == pytest.approx(0.5 + slow["communicate_s"] - 2 * 0.5 / 4)
+
+
+def test_buckets_of_ddp_are_sent_while_backward_runs(monkeypatch, tmp_path):
+    """They were one all-reduce after it: 233 ms where `repro tune` predicts 190."""
+    (config,) = compose(["model=vgg16", "algo=ddp", "nodes=8", "network=ethernet10g", "batch_per_node=2"])
+    shapes = node_profile.layers(config)
+    moments = torch.linspace(0.14, 0.07, len(shapes)).tolist()  # the last layer's gradient comes first
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: moments)
+    (row,) = simulate.run([config], "0.14+0.02", None, None)
+    predicted = planner.rank([config], "0.14+0.02", None, [])[0].time
+    assert row["iteration_s"] == pytest.approx(predicted.total)
+    assert row["communicate_s"] == pytest.approx(predicted.communicate_s)
+    assert 0.14 < row["iteration_s"] < 0.14 + 0.9 * row["communicate_s"]
+    spans = aggregator.spans(config, shapes)
+    assert len(spans) > 1 and row["rounds_most"] == len(spans) * 2 * 7
+    with pytest.raises(ConfigError, match="^algo=ddp: .*leave parameters out"):
+        simulate.run([config], "0.14+0.02", [10_000], None)
+    with pytest.raises(ConfigError, match="^algo=ddp: .*leave --trace out"):
+        simulate.run([config], "0.14+0.02", None, None, tmp_path)
 
 
 def test_the_published_profile_is_one_nodes_throughput():
@@ -148,11 +169,32 @@ def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
     assert "algo.wire" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1"])
+@pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1", "overlap=on", "machines=2"])
 def test_what_is_not_simulated_is_refused(key):
-    """Whole gradients between nodes of one level were simulated in their place."""
-    with pytest.raises(ConfigError, match="not simulated"):
+    """Whole gradients between nodes of one level were simulated, or measured, in their place."""
+    with pytest.raises(ConfigError, match=f"^{key}: not simulated"):
         rows("algo=dense", "nodes=4", key)
+    with pytest.raises(ConfigError, match=f"^{key}: not simulated or measured"):
+        bench_collectives.measure_collectives(compose(["cluster=lab", "nodes=2", key]), [1000], 3, Path("nowhere"))
+
+
+def test_stages_and_stated_compute_are_refused_where_they_do_nothing():
+    with pytest.raises(ConfigError, match="stages=2: pipelines are predicted by `repro strategies`"):
+        bench_collectives.measure_collectives(compose(["cluster=lab", "stages=2"]), [1000], 3, Path("nowhere"))
+    with pytest.raises(ConfigError, match="compute_s=0.2: .*type node=0.2"):
+        rows("algo=dense", "nodes=4", "compute_s=0.2")
+
+
+def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
+    """512 images took the seconds of 128."""
+    words = ["simulate", "model=resnet20", "nodes=4", "algo=dense", "parameters=10k"]
+    cli.app(words, standalone_mode=False)
+    cli.app([*words, "batch_per_node=64", "accumulate=2"], standalone_mode=False)
+    for key in ("batch_per_node=512", "accumulate=2"):
+        with pytest.raises(ConfigError, match="of 128 samples a step, not .*; type batch_per_node="):
+            cli.app([*words, key], standalone_mode=False)
+    with pytest.raises(ConfigError, match="of 128 samples a step, not 512; type batch_per_node=128"):
+        node_profile.backward("paper", compose(["model=resnet20", "batch_per_node=512"])[0])
 
 
 def test_layers_are_what_low_rank_is_about():
