@@ -109,7 +109,8 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
 
 
 def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
-    whole = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
+    found = summaries.load()
+    whole = [g for g in found.groups("convergence") if g.model == "resnet20" and g.whole]
     curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
     losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
     dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
@@ -124,6 +125,10 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     expected = [dense[141], topk[141], gtopk[141], *behind[:6], *(-gap for gap in behind[6:])]
     assert said and [float(number) for number in said.groups()[:11]] == pytest.approx(expected, abs=0.051)
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
+    (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
+    at_once = re.search(r"chosen at once \(.*?\), end at ([\d.]+) % with a loss of ([\d.]+)\.", text)
+    assert at_once and float(at_once[1]) == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
+    assert float(at_once[2]) == pytest.approx(chosen["train_loss"], abs=0.00051)
 
 
 def test_momentum_is_told_as_the_figure_has_it() -> None:
