@@ -132,14 +132,23 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
 
 
 def test_momentum_is_told_as_the_figure_has_it() -> None:
-    after, _, masked, none = RULES
+    after, before, masked, none = RULES
     trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
     by = {(row["nodes"], row["algo"], row["rule"]): row for row in trained}
     four = [by[4, "dense", after], by[4, "gTop-k", after], by[4, "gTop-k", none]]
     many = [by[32, algo, rule] for algo, rule in (("dense", after), ("gTop-k", after), ("gTop-k", none))]
     many.append(by[32, "gTop-k (clipped)", masked])
+    single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
+    single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
+    single += [by[4, "gTop-k (exact rule)", none]]
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
     for rows, sentence in (
+        (
+            single,
+            "momentum before selection has N %, N % masked and N % clipped too, N % where only what is delivered "
+            "leaves the velocity; the exact residual rule has N % with momentum and N % without (n = 1 each).",
+        ),
+        ([by[4, "random-k (lr 0.01)", none]], "has N % without it at a learning rate of 0.01 (n = 1):"),
         (
             four,
             "(bfloat16) dense has N % (n = N), gTop-k N % (n = N), and without momentum at ten times the learning rate "
