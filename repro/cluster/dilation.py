@@ -133,7 +133,7 @@ def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
                 to, source = (rank.number + step) % rank.size, (rank.number - step) % rank.size
                 rank.collective.transport.exchange(out, to, into, source)
 
-        times = from_common_start(exchange, rank.control, 1 + REPEATS)[1:]
+        times = from_common_start(exchange, rank, 1 + REPEATS)[1:]
         stated = len(steps) * (pace.latency_s + 1e-9 * pace.line_ns(count))
         found[size] = statistics.median(times) / stated
     return found

@@ -6,14 +6,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Protocol
 
 from repro.comm.collective import Collective
 from repro.comm.sockets import SocketTransport
 
-# what a rank says that it waits for meanwhile: minutes, in which it neither computes nor is in a Collective
-PLAYED = "messages played again"
+PLAYED = "messages played again"  # what a rank says that it waits for: minutes, without work and in no Collective
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
+
+
+class Waiting(Protocol):
+    """A rank, as `repro.cluster.ranks` makes it, which tells the others what it waits for."""
+
+    control: Collective
+
+    def waits(self, what: str) -> AbstractContextManager[None]: ...
 
 
 @contextmanager
@@ -40,22 +48,23 @@ def first() -> Iterator[None]:
                 os.sched_setscheduler(thread, *own)
 
 
-def from_common_start(action: Callable[[], object], control: Collective, repeats: int) -> list[float]:
+def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int) -> list[float]:
     """Returns on every rank the seconds of `action` from a common start to the last rank, `repeats` times. Collective.
 
     The ranks must share one clock: they are processes of one machine. Where messages are held, that is the clock of a
     rank that is woken on time."""
-    seconds, wire = [], control.transport
+    seconds, control, wire = list[float](), rank.control, rank.control.transport
     for _ in range(repeats):
         start = max(control.gather_objects(time.monotonic())) + PAUSE_S
         if isinstance(wire, SocketTransport):
             start_ns = int(1e9 * start)
-            with first():
+            with first(), rank.waits(PLAYED):
                 wire.clock.sleep_until(start_ns)
                 action()
                 seconds.append(1e-9 * (wire.clock.now_ns() - start_ns))
         else:
-            time.sleep(max(0.0, start - time.monotonic()))
-            action()
+            with rank.waits(PLAYED):
+                time.sleep(max(0.0, start - time.monotonic()))
+                action()
             seconds.append(time.monotonic() - start)
     return [max(ranks) for ranks in zip(*control.gather_objects(seconds), strict=True)]

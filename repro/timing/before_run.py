@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from repro import algorithms
 from repro.comm import bucket_spans, replay
-from repro.comm.common_start import PLAYED, from_common_start
+from repro.comm.common_start import from_common_start
 from repro.comm.traffic import Link, Round
 from repro.config.compose import named_network
 from repro.config.schema import Config
@@ -144,8 +144,7 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
     wire, dilation = rank.collective.transport, rank.dilation
 
     def time_it(action: Callable[[], object]) -> float:
-        with rank.waits(PLAYED):
-            return statistics.median(from_common_start(action, rank.control, REHEARSALS)[1:]) / dilation
+        return statistics.median(from_common_start(action, rank, REHEARSALS)[1:]) / dilation
 
     communicate = time_it(wire_replay.play(calibration.rounds[rank.number], wire)) / calibration.period
     if not overlaps(config, worker):

@@ -20,7 +20,7 @@ from repro.cluster import lab, ranks
 from repro.cluster.ranks import Rank
 from repro.comm import replay
 from repro.comm.collective import Collective
-from repro.comm.common_start import PLAYED, from_common_start
+from repro.comm.common_start import from_common_start
 from repro.comm.sockets import SocketTransport
 from repro.comm.traffic import Round, Traffic
 from repro.config.schema import Config, ConfigError
@@ -111,8 +111,7 @@ def all_collectives(
     torch.set_num_threads(1)
     rows: list[Row] = []
     for parameters, one in itertools.product(sizes, configs):
-        with rank.waits(PLAYED):
-            rows.append(one_collective(one, parameters, repeats, rank))
+        rows.append(one_collective(one, parameters, repeats, rank))
         if rank.number == 0:
             log.add(rows[-1], len(rows))
     return rows
@@ -140,9 +139,9 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
             step = sparse_step(config, parameters, k, rank)
     rounds = all_rounds[rank.number]
     play = wire_replay.play(rounds, transport)
-    warm = from_common_start(play, rank.control, 1)[0]  # connections, windows, pages
+    warm = from_common_start(play, rank, 1)[0]  # connections, windows, pages
     if warm < CASE_S / 3:
-        warm = from_common_start(play, rank.control, 1)[0]
+        warm = from_common_start(play, rank, 1)[0]
     repeats = max(3, min(repeats, int(CASE_S / warm)))
     idle = _sent(rank, lambda: None, repeats)[1]
     if isinstance(transport, SocketTransport):
@@ -154,7 +153,7 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     bound = replay.seconds(all_rounds, 0.0, 8 / wire.bits_per_s)
     counts = rank.control.gather_objects((counted, sent - idle))
     total, on_wire = (sum(column) for column in zip(*counts, strict=True))
-    whole = statistics.median(from_common_start(step, rank.control, repeats)) / dilation if step else None
+    whole = statistics.median(from_common_start(step, rank, repeats)) / dilation if step else None
     source = measured_source(dilation, config.cluster.held and not wraps)
     return {
         "algo": name, "nodes": rank.size, "parameters": parameters,
@@ -180,7 +179,7 @@ def _sent(rank: Rank, action: Callable[[], object], repeats: int) -> tuple[list[
     """Returns the seconds of each repeat, and the bytes that left this rank's interface meanwhile."""
     rank.control.barrier()
     before = lab.bytes_sent()
-    seconds = from_common_start(action, rank.control, repeats)
+    seconds = from_common_start(action, rank, repeats)
     return seconds, lab.bytes_sent() - before
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from repro.cluster import ranks
 from repro.cluster.ranks import Rank
 from repro.comm import link_fit
-from repro.comm.common_start import PLAYED, from_common_start
+from repro.comm.common_start import from_common_start
 from repro.comm.traffic import Link, Round
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime, is_measured
@@ -121,8 +121,7 @@ def link(rank: Rank, bits_per_s: float) -> Link:
         there, back = Round(1 - rank.number, size, None, 0), Round(None, 0, 1 - rank.number, size)
         rounds = {0: [there, back] * trips, 1: [back, there] * trips}.get(rank.number, [])
         play = wire_replay.play(rounds, rank.collective.transport)
-        with rank.waits(PLAYED):
-            times = from_common_start(play, rank.control, 4)[1:]  # the first opens connections
+        times = from_common_start(play, rank, 4)[1:]  # the first opens connections
         seconds.append(statistics.median(times) / (2 * trips * rank.dilation))
     line = link_fit.fit(sizes, seconds)
     return Link(line.alpha_s, line.beta_s_per_byte)

@@ -174,7 +174,7 @@ def measure(
     found = []
     for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []
-        (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank.control, 1)
+        (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank, 1)
         open_s = (whole - starts[-1]) / dilation  # what the iteration waits for
         sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation if ready else open_s
         hidden_s = max(0.0, sent_s - open_s) / calibration.period if ready else None
@@ -188,6 +188,5 @@ def play_at(rank: Rank, starts: Sequence[float], plays: Sequence[Callable[[], No
     for start, play in zip(starts, plays, strict=True):
         rank.sleep_until(began + start)
         first = rank.now()
-        with rank.waits(PLAYED):
-            play()
+        play()
         busy.append(rank.now() - first)

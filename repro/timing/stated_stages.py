@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from repro.comm.collective import Transport
-from repro.comm.common_start import PLAYED, from_common_start
+from repro.comm.common_start import from_common_start
 from repro.comm.subset import Subset
 from repro.comm.traffic import Link, Round
 from repro.config.schema import Config, ConfigError
@@ -49,12 +49,11 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     aggregate = wire_replay.play(one.rounds[stage][copy], peers)
 
     def iteration() -> None:
-        with rank.waits(PLAYED):
-            play(one.programs[stage], pipe, rank)
-            rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
-            aggregate()
+        play(one.programs[stage], pipe, rank)
+        rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
+        aggregate()
 
-    seconds = [each / rank.dilation for each in from_common_start(iteration, rank.control, 1 + REPEATS)[1:]]
+    seconds = [each / rank.dilation for each in from_common_start(iteration, rank, 1 + REPEATS)[1:]]
     share = late(rank)
     middle = sorted(seconds)[len(seconds) // 2]
     measured = IterationTime(modelled.compute_s, modelled.compress_s, middle - modelled.compute_s - modelled.compress_s)

@@ -19,7 +19,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import summaries
 from repro.runs import run_folder
-from repro.timing import bench_collectives, bench_links, dry_run, planner_check, stated_iteration, wire_replay
+from repro.timing import bench_links, dry_run, wire_replay
 from repro.timing.before_run import before_a_run
 from repro.train import loop
 
@@ -44,9 +44,9 @@ def times(
     for one, most in zip(configs, enough, strict=True):
         rounds = dry_run.all_rounds(one.algo, rank.size, parameters, parameters // 1000)[rank.number]
         play = wire_replay.play(rounds, rank.collective.transport)
-        seconds = from_common_start(play, rank.control, 4)
+        seconds = from_common_start(play, rank, 4)
         while min(seconds) / rank.dilation >= most and len(seconds) < REPEATS:
-            seconds += from_common_start(play, rank.control, 4)
+            seconds += from_common_start(play, rank, 4)
         found.append(min(seconds) / rank.dilation)
     return found
 
@@ -233,39 +233,21 @@ def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
 
 
 def test_a_rank_that_plays_messages_again_is_no_rank_that_hangs():
-    """In a dilated lab it waits for minutes, in no Collective and without any work."""
+    """On slow links, or in a dilated lab, it waits for minutes, in no Collective and without any work."""
     rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
-    begun, over = threading.Event(), threading.Event()
+    begun, over, seconds = threading.Event(), threading.Event(), []
 
     def play() -> None:
         rank.sleep_until(time.monotonic())  # a stage's work between its messages
         begun.set()
         over.wait(10)
 
-    player = threading.Thread(target=stated_iteration.play_at, args=(rank, [0.0], [play], []))
+    player = threading.Thread(target=lambda: seconds.extend(from_common_start(play, rank, 1)))
     player.start()
     assert begun.wait(10) and rank.position()[0] == PLAYED
     over.set()
     player.join()
-    assert rank.position()[0] is None
-
-
-def test_benchmarks_of_slow_links_are_no_ranks_that_hang(monkeypatch):
-    """A message of half a minute on a slow link is neither work of the rank nor a Collective."""
-    rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
-    seen = []
-
-    def timed(action, control, repeats):
-        seen.append(rank.position()[0])
-        return [float(repeats)] * repeats
-
-    monkeypatch.setattr(planner_check, "from_common_start", timed)
-    monkeypatch.setattr(bench_collectives, "one_collective", lambda *_: timed(None, None, 1))
-    monkeypatch.setattr(bench_collectives.Log, "add", lambda *_: None)
-    planner_check.link(rank, 1e6)
-    log = bench_collectives.Log(Path("unused"), 0.0, 0, 1)
-    bench_collectives.all_collectives([config(2, 1)], [1000], 3, log, config(2, 1), rank, None)
-    assert seen == [PLAYED] * 5 and rank.position()[0] is None
+    assert rank.position()[0] is None and len(seconds) == 1
 
 
 def test_links_that_would_be_too_slow_are_refused():

@@ -79,7 +79,7 @@ def measure(parameters: int, config: Config, rank: ranks.Rank) -> tuple[float, f
     all_rounds = dry_run.all_rounds(config.algo, rank.size, parameters, parameters // 10)
     play = wire_replay.play(all_rounds[rank.number], rank.collective.transport)
     before = lab.bytes_sent()
-    seconds = min(from_common_start(play, rank.control, 3))
+    seconds = min(from_common_start(play, rank, 3))
     sent = rank.control.gather_objects(lab.bytes_sent() - before)
     counted = 3 * sum(done.sent * done.repeat + framing(done) for rounds in all_rounds for done in rounds)
     return seconds, replay.seconds(all_rounds, 0.0, 8 / config.network.bits_per_s), counted / sum(sent)
@@ -98,7 +98,7 @@ def there_and_back(config: Config, rank: ranks.Rank, data: None) -> float:
     def exchange() -> None:
         rank.collective.exchange(torch.ones(1), 1 - rank.number)
 
-    return min(from_common_start(exchange, rank.control, 3))
+    return min(from_common_start(exchange, rank, 3))
 
 
 @pytest.mark.lab
