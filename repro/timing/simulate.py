@@ -55,6 +55,7 @@ def run(
             + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
             + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
+    timed: dict[str, list[float]] = {}  # so that rows of one network do not differ by how it was timed
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     names = [trace_name(config, 0, labels) for config in configs]
     if traces is not None and (differ := ending.named_twice(configs, names)):
@@ -66,7 +67,8 @@ def run(
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             place = None if traces is None else traces / trace_name(config, parameters, labels)
-            one = row(config, parameters, profile(node, config, parameters, shapes), shapes, place)
+            profiled = profile(node, config, parameters, shapes)
+            one = row(config, parameters, profiled, shapes, place, moments(config, profiled.compute_s, timed))
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
     read = {config.data.metric.samples for config in configs}
@@ -136,12 +138,19 @@ def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] 
     return ", ".join(said), screen.filled(table), len(keys)
 
 
-def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = None, trace: Path | None = None) -> Row:
+def row(
+    config: Config,
+    parameters: int,
+    node: Node,
+    shapes: Shapes | None = None,
+    trace: Path | None = None,
+    ready: Sequence[float] = (),
+) -> Row:
     """Simulates one algorithm on one cluster; `trace` begins the names of its execution traces.
 
     Efficiency is this throughput over that of nodes that never wait. What follows from a compress time that is not
     known is None. The iteration waits for messages in the background only where they take longer than the steps that
-    they may. DDP's buckets wait for their layers, which are timed.
+    they may. DDP's buckets wait for their layers, whose gradients are there at `ready`.
     """
     k = entries(config.density, parameters)
     link = Link(config.network.alpha_s, config.network.beta_s_per_byte)
@@ -154,8 +163,7 @@ def row(config: Config, parameters: int, node: Node, shapes: Shapes | None = Non
     communicate = replay.seconds(rounds, *link) / period
     compress, total = node.compress_s if config.nodes > 1 else 0.0, None
     if compress is not None and wraps:
-        moments = node_profile.backward(f"{node.compute_s}", config)
-        time = predict.iteration(config, shapes or [], moments, compress).parts(*link)
+        time = predict.iteration(config, shapes or [], ready, compress).parts(*link)
         communicate, total = time.communicate_s, time.total
     elif compress is not None:
         covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
@@ -186,6 +194,19 @@ def trace_name(config: Config, parameters: int, labels: Sequence[str]) -> str:
     words = [f"-{key.rpartition('.')[2]}={ending.cell(settings[key])}" for key in rest]
     name = f"{config.model.name}-{parameters}-{config.algo.name}{wire}{''.join(words)}-n{config.nodes}"
     return re.sub(r"[^\w.=-]+", "_", name)
+
+
+def moments(config: Config, compute_s: float, timed: dict[str, list[float]]) -> Sequence[float]:
+    """Returns when layers have their gradient, in seconds from an iteration's start, if that is when they are sent.
+
+    `timed` keeps what was timed.
+    """
+    if not algorithms.of(config.algo).wraps:
+        return ()
+    same = str((config.model, config.data, config.batch_per_node, config.accumulate, compute_s))
+    if same not in timed:
+        timed[same] = node_profile.backward(f"{compute_s}", config)
+    return timed[same]
 
 
 def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
