@@ -12,7 +12,7 @@ from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
 from repro.config.schema import Algo, ConfigError
-from repro.train.saved_state import unlike
+from repro.state_form import unlike
 
 
 def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: torch.device) -> Algorithm:

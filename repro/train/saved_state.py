@@ -12,6 +12,7 @@ from torch import Tensor
 from repro.config.schema import RunError
 from repro.models import _carried
 from repro.runs import checkpoint
+from repro.state_form import unlike
 from repro.train import evaluation
 from repro.train.replica import Replica
 from repro.train.sent import Sent
@@ -98,28 +99,6 @@ def load_as_evaluated(replica: Replica, target: Path, ranks: Sequence[int], file
         raise RunError(f"{target} is not of this network: {type(error).__name__}") from None
     for tensor, summed in zip(differing, total, strict=True):
         tensor.copy_(summed.div_(len(ranks)))
-
-
-def unlike(saved: Any, here: Any, at: str = "it") -> str:
-    """Returns in what a saved state has another form than the state that it is to replace; "" where in nothing.
-
-    What an algorithm makes in its first steps, None or empty before, may have any form.
-    """
-    if isinstance(here, Tensor) and here.numel():
-        if not isinstance(saved, Tensor):
-            return f"{at} is no tensor"
-        return "" if saved.shape == here.shape else f"{at} has shape {list(saved.shape)}, not {list(here.shape)}"
-    if isinstance(here, dict):
-        if not isinstance(saved, dict) or saved.keys() != here.keys():
-            return f"{at} has other keys than {', '.join(here)}"
-        return next((text for key in here if (text := unlike(saved[key], here[key], key))), "")
-    if isinstance(here, list):
-        if not isinstance(saved, list) or len(saved) != len(here):
-            return f"{at} is no list of {len(here)}"
-        return next((text for one, other in zip(saved, here, strict=True) if (text := unlike(one, other, at))), "")
-    if isinstance(here, int | float) and not isinstance(saved, int | float):
-        return f"{at} is no number"
-    return ""
 
 
 def _own(rank: int) -> str:
