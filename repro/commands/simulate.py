@@ -56,11 +56,11 @@ def simulate(
     sparse algorithm; node=measured times this machine; node=0.14+0.09 states seconds of compute and of compress. Of an
     algorithm whose compress is not known there is a dash, no iteration time. Without algo=, all four are compared.
     """
-    from repro.config import compose
+    from repro.config import compose, sweeps
     from repro.config.counts import counts, doubled, node_seconds
     from repro.runs import places
 
-    given = compose.once(overrides or [])
+    given = sweeps.once(overrides or [])
     values, rest = take(overrides, OWN)
     sizes = counts("parameters", doubled(values["parameters"])) if values["parameters"] else None
     nodes = [f"nodes={doubled(values['nodes'])}"] if values["nodes"] else []

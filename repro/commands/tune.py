@@ -59,12 +59,12 @@ def tune(
     where a curve never gets there.
     """
     from repro import screen
-    from repro.config import compose
+    from repro.config import compose, sweeps
     from repro.config.counts import node_seconds
     from repro.runs import places
     from repro.runs.progress import extent
 
-    if chosen := [key for key in compose.once(overrides or []) if key in CHOSEN]:
+    if chosen := [key for key in sweeps.once(overrides or []) if key in CHOSEN]:
         raise compose.ConfigError(
             f"{chosen[0]}=: repro tune chooses it: buckets overlap, and a sparse algorithm selects from each. "
             f"Leave {chosen[0]} out, and type the sizes to rank, as bucket_mb=null,25"

@@ -2,14 +2,12 @@
 
     compose(["model=resnet20", "algo=dense,gtopk", "nodes=4"]) -> [Config, Config]
 
-Hydra is imported only here, and only to compose. Nothing below the command line sees a DictConfig.
+Hydra is imported here, to compose, and in sweeps, to parse. Nothing below the command line sees a DictConfig.
 """
 
 import copy
 import dataclasses
 import functools
-import itertools
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,8 @@ import yaml
 
 from repro.config import groups
 from repro.config.schema import Algo, Config, ConfigError, Network, from_dict
+from repro.config.sweeps import check_groups, check_one_folder, network_files, once, parse, points
 from repro.config.values import check_range, convert
-
-MOST = 10_000  # values of one key in a sweep
 
 
 def typed(overrides: list[str], defaults: dict[str, str] | None = None) -> list[Config]:
@@ -35,39 +32,15 @@ def compose(overrides: list[str]) -> list[Config]:
     `sweep:` is a mapping of key to values, or a list of such mappings; a key given here replaces it there.
     Raises ConfigError.
     """
-    parsed = [_parse(text) for text in _network_files(overrides) if text != "experiment=null"]
-    _check_groups(parsed)
+    parsed = [parse(text) for text in network_files(overrides) if text != "experiment=null"]
+    check_groups(parsed)
     found: dict[Path, tuple[Config, list[str]]] = {}
-    for point in _points(parsed):
+    for point in points(parsed):
         config = _compose_one(point)
         first, its_point = found.setdefault(config.folder, (config, point))
         if config != first:
-            _check_one_folder(parsed, its_point, point)
+            check_one_folder(parsed, its_point, point)
     return [config for config, _ in found.values()]
-
-
-def _check_one_folder(parsed: list[Any], first: list[str], second: list[str]) -> None:
-    """Raises ConfigError where two points of one run folder differ in a key that a person sweeps, as `threads=1,2`.
-
-    In keys of an experiment's own sweep they may: its mappings overlap where a person replaces what sets them apart.
-    """
-    for key in (override.key_or_group for override in parsed if len(_texts(override)) > 1):
-        one, other = (next(text for text in point if text.partition("=")[0] == key) for point in (first, second))
-        if one != other:
-            raise ConfigError(
-                f"{one} and {other}: both would be one run, as {key} is not in the name of its folder. "
-                "Type them one at a time, each with its own results=FOLDER."
-            )
-
-
-def once(overrides: list[str]) -> list[str]:
-    """Returns the keys of the overrides. Raises ConfigError if one is given twice."""
-    keys = [text.partition("=")[0] for text in overrides]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice is not None:
-        words = " ".join(text for key, text in zip(keys, overrides, strict=True) if key == twice)
-        raise ConfigError(f"{words}: {twice} is given twice; commas sweep, as in {twice}=A,B.")
-    return keys
 
 
 def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float | None = None) -> Algo:
@@ -112,149 +85,6 @@ def from_yaml(path: Path) -> Config:
         raise ConfigError(f"{path} is no configuration of a run: {type(error).__name__}: {reason}") from None
 
 
-def quote(value: Any) -> str:
-    """Writes a value so that Hydra's grammar reads it back: quote("a b, c") == "'a b, c'"."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(quote(item) for item in value) + "]"
-    text = str(value)
-    plain = re.fullmatch(r"(?!(null|true|false|nan|inf)$)[a-z_./][\w./-]*", text, re.ASCII | re.IGNORECASE)
-    if not isinstance(value, str) or plain:
-        return text
-    # backslashes count only where they precede a quote or end the text
-    return "'" + re.sub(r"(\\*)('|\Z)", lambda m: m[1] * 2 + m[2].replace("'", "\\'"), text) + "'"
-
-
-@functools.cache  # making one inspects every function of the grammar, which takes most of a parse
-def _parser() -> Any:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    return OverridesParser.create()
-
-
-@functools.lru_cache(10_000)  # the points of a sweep have most of their values in common
-def _parse(text: str) -> Any:
-    from hydra.errors import HydraException
-
-    name, equals, _ = text.partition("=")
-    if name[:1] in "+~" or "@" in name or name.split(".")[0] == "hydra":
-        raise ConfigError(f"{text}: only KEY=VALUE is understood, for example nodes=8. {groups.LIST_KEYS}")
-    if name != "network.name":
-        groups.check_fixed(name, text)
-    if not equals:
-        hint = groups.near(name, [*groups.GROUPS, *groups.root_keys()], "{}=...")
-        raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")
-    try:
-        return _parser().parse_override(text)
-    except HydraException:
-        pass
-    value = text[len(name) + 1 :]
-    if value.startswith("~/"):  # in quotes it would be a folder called ~
-        raise ConfigError(f"{text}: the shell leaves ~ as it is behind =. Type {name}={value.replace('~/', '$HOME/')}.")
-    words = value.split(",")
-    if len(words) > 1 and not all(words):
-        raise ConfigError(
-            f"{text}: a comma stands between two values: {name}={','.join(filter(None, words)) or 'A,B'}."
-        )
-    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(value)!r}.")
-
-
-def _network_files(overrides: list[str]) -> list[str]:
-    """Replaces `network=PATH.yaml` by the three or four values in that file."""
-    result: list[str] = []
-    for text in overrides:
-        name, _, value = text.partition("=")
-        path = value.strip("'\"")
-        if name != "network" or not path.endswith((".yaml", ".yml")):
-            result.append(text)
-            continue
-        if "," in path and not Path(path).is_file():
-            raise ConfigError(f"{text}: only the names of networks sweep; give one file at a time.")
-        try:
-            values = yaml.safe_load(Path(path).read_text())
-            values = {"name": Path(path).stem, "bits_per_s": 0.0, **values}
-            # YAML 1.1 reads 9e-9 as a text
-            numbers = {k: float(values[k]) for k in ("alpha_s", "beta_s_per_byte", "bits_per_s")}
-        except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
-            wanted = "a YAML file with name, alpha_s and beta_s_per_byte"
-            raise ConfigError(f"network={path}: expected {wanted}, got {type(error).__name__}: {error}.") from None
-        result += [
-            f"network.name={quote(str(values['name']))}",
-            *(f"network.{k}={v!r}" for k, v in numbers.items()),
-        ]
-    return result
-
-
-def _check_groups(parsed: list[Any]) -> None:
-    for override in parsed:
-        if override.key_or_group in groups.GROUPS:
-            for text in _texts(override):
-                group, _, value = text.partition("=")
-                if value == "all":
-                    others = ",".join(groups.group_options(group))
-                    raise ConfigError(f"{text} stands alone; to leave some out, name the others: {others}.")
-                groups.check_option(group, value)
-
-
-def _points(parsed: list[Any]) -> list[list[str]]:
-    """Returns every combination of the command line's and the experiment's sweeps."""
-    given = {override.key_or_group: _texts(override) for override in parsed}
-    points = []
-    for experiment in given.pop("experiment", [""]):
-        chosen = [experiment] if experiment else []
-        for part, asked in _experiment_sweeps(experiment.partition("=")[2], given):
-            axes = [[f"{k}={quote(v)}" for v in values] for k, values in part.items() if k not in asked]
-            points += [[*chosen, *point] for point in itertools.product(*axes, *asked.values())]
-    return points
-
-
-def _texts(override: Any) -> list[str]:
-    """Returns the override once for each value it sweeps; `all` sweeps a group. Raises ConfigError if there is none."""
-    from hydra.errors import HydraException
-
-    if override.key_or_group in groups.GROUPS and override.input_line.endswith("=all"):
-        return [f"{override.key_or_group}={name}" for name in groups.group_options(override.key_or_group)]
-    key = override.key_or_group
-    if not override.is_sweep_override():
-        return [override.input_line]
-    try:
-        values = itertools.islice(override.sweep_string_iterator(), MOST + 1)  # range(1,inf) never ends
-        texts = [f"{key}={value}" for value in values]
-    # glob() and interval(), which only plugins of Hydra can sweep; range(1,4,0); range(nan,3)
-    except (HydraException, ValueError, ArithmeticError):
-        texts = []
-    if len(texts) > MOST:
-        raise ConfigError(f"{override.input_line}: these are more than {MOST:,} values; type fewer.")
-    if not texts:
-        raise ConfigError(f"{override.input_line}: there are no values in it; type {key}=A,B, or range(1,4) for 1,2,3.")
-    return texts
-
-
-def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dict[str, list], dict[str, list[str]]]]:
-    """Returns the mappings under `sweep:`, each with the overrides that replace what it has.
-
-    Of several mappings those count that hold a value given by the user, if any does, and such a value goes only to
-    those that hold it: another network of the same experiment has a batch of its own.
-    """
-    if not name:
-        return [({}, given)]
-    text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
-    sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
-    parts = sweep if isinstance(sweep, list) else [sweep]
-    # an empty list is a value (density_warmup): nobody sweeps over nothing
-    chosen = [({k: v if v and isinstance(v, list) else [v] for k, v in part.items()}, given) for part in parts]
-    for k, texts in given.items():
-        held = [{f"{k}={quote(v)}" for v in part.get(k, [])} & set(texts) for part, _ in chosen]
-        if in_some := set().union(*held):
-            chosen = [
-                (part, asked | {k: [text for text in texts if text in mine or text not in in_some]})
-                for (part, asked), mine in zip(chosen, held, strict=True)
-                if mine
-            ]
-    return chosen
-
-
 @functools.cache  # the points of a sweep share it, as Hydra takes a quarter of a second per call
 def _base(folder: Path, chosen: tuple[str, ...]) -> Any:
     """Returns the values that the choices of groups give, before any other key is set."""
@@ -281,7 +111,7 @@ def _compose_one(overrides: list[str]) -> Config:
                 name = text.partition("=")[0]
                 groups.check_key(name, known, text)
                 *path, last = name.split(".")
-                value = _parse(text).value()
+                value = parse(text).value()
                 if "${" in str(value):
                     raise ConfigError(f"{text}: ${{...}} is understood in conf/ only; type the value itself.")
                 functools.reduce(dict.__getitem__, path, values)[last] = value

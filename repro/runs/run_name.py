@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from repro.config.compose import compose, quote
+from repro.config.compose import compose
 from repro.config.differences import differing, flat
 from repro.config.groups import title
 from repro.config.schema import Config, ConfigError
+from repro.config.sweeps import quote
 
 RESULT = {f.name for f in dataclasses.fields(Config) if f.metadata.get("result", True)}
 HEAD = ("algo", "model", "data", "nodes")

@@ -1,0 +1,87 @@
+"""Sweeps become the right points; what is quoted is read back."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from repro.config import groups
+from repro.config.compose import compose, typed
+from repro.config.schema import Config, ConfigError
+from repro.config.sweeps import parse, quote
+
+
+def one(*overrides: str) -> Config:
+    (found,) = compose(list(overrides))
+    return found
+
+
+def test_commas_sweep_but_not_inside_brackets_or_quotes() -> None:
+    found = compose(["algo=dense,topk", "nodes=4,8", "lr_drops=[3,7]", "wandb.project='a,b'"])
+    assert [(c.algo.name, c.nodes) for c in found] == [("dense", 4), ("dense", 8), ("topk", 4), ("topk", 8)]
+    assert {tuple(c.lr_drops) for c in found} == {(3, 7)}
+    assert {c.wandb.project for c in found} == {"a,b"}
+
+
+def test_a_point_that_comes_up_twice_is_one_run() -> None:
+    assert len(compose(["algo=dense", "density=0.1,0.01", "seed=3,3"])) == 1  # dense has no density
+
+
+@pytest.mark.parametrize("sweep", ["threads=1,2", "data.root=a,b", "data.workers=1,8", "evaluate_every=range(1,3)"])
+def test_a_sweep_over_what_no_run_folder_tells_apart_is_refused(sweep: str) -> None:
+    """All but the first point were left out without a word."""
+    key = sweep.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{key}=(1|a) and {key}=(2|8|b): both would be one run, as {key} is not in"):
+        compose(["model=alexnet", "data.classes=4", sweep])
+
+
+def test_mappings_of_an_experiment_that_overlap_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(groups.conf_folder(), conf)
+    monkeypatch.setattr(groups, "conf_folder", lambda: conf)
+    sweep = [{"nodes": [2], "threads": [1]}, {"nodes": [4], "threads": [2]}]
+    (conf / "experiment" / "parts.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
+    assert [c.threads for c in compose(["experiment=parts", "nodes=8", "seed=0,1"])] == [1, 1]
+
+
+def test_the_user_replaces_what_an_experiment_sweeps() -> None:
+    assert [c.algo.name for c in compose(["experiment=quickstart"])] == ["dense", "topk", "gtopk"]
+    assert [c.algo.name for c in compose(["experiment=quickstart", "algo=topk"])] == ["topk"]
+    assert [c.nodes for c in compose(["experiment=quickstart", "algo=dense", "nodes=2,3"])] == [2, 3]
+
+
+def test_of_an_experiments_parts_those_that_hold_the_users_value_are_kept() -> None:
+    found = compose(["experiment=convergence", "model=vgg16", "seed=0"])
+    assert {(c.model.name, c.batch_per_node) for c in found} == {("vgg16", 128)}
+
+
+def test_values_of_several_parts_of_a_sweep_go_to_their_own_parts() -> None:
+    """VGG-16 has another batch than ResNet-20; what no part holds goes to each of these."""
+    of_both = compose(["experiment=convergence", "model=resnet20,vgg16", "algo=dense,qsgd", "seed=0"])
+    found = [(config.model.name, config.batch_per_node, config.algo.name) for config in of_both]
+    assert found == [(m, b, a) for m, b in (("resnet20", 32), ("vgg16", 128)) for a in ("dense", "qsgd")]
+
+
+def test_an_empty_list_in_an_experiments_sweep_is_a_value() -> None:
+    found = compose(["experiment=density_sensitivity", "model=resnet20", "seed=0"])
+    assert {(c.density, tuple(c.density_warmup)) for c in found if c.algo.sparse} == {
+        (0.001, (0.004,)), (0.0005, (0.004,)), (0.0001, (0.004,)), (0.05, ())
+    }  # fmt: skip
+
+
+def test_a_key_given_twice_is_refused_not_chosen_from() -> None:
+    with pytest.raises(ConfigError, match="nodes=4 nodes=8: nodes is given twice"):
+        typed(["nodes=4", "nodes=8"])
+    assert [c.nodes for c in typed(["nodes=8"], {"nodes": "2"})] == [8]  # a command's default is not given twice
+
+
+SHARDS = ["a", "\\", "'", '"', " ", ",", "$(x)", "${y}", "\n", "=", "1", "null"]
+PIECES = st.lists(st.sampled_from(SHARDS)).map("".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PIECES | st.text(max_size=20) | st.booleans() | st.none() | st.lists(PIECES, max_size=3))
+def test_a_quoted_value_is_read_back_as_it_was(value: object) -> None:
+    assert parse(f"results={quote(value)}").value() == value
