@@ -142,3 +142,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} must run here, and was skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """One rank of torch.distributed, in this process."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

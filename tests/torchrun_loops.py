@@ -52,6 +52,11 @@ class Network(nn.Module):
         return self.second(torch.tanh(self.first(x - self.mean))) + self.frozen[0]
 
 
+def network() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = Network(0)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
 def descent(
     model: nn.Module, momentum: float = 0.9
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
