@@ -181,17 +181,14 @@ class Node:
 
 
 def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
-    """Raises ConfigError where the algorithm has momentum, of its own or by `correction`, and the optimizer too."""
-    own = groups.has_momentum(algo.name)
-    if not own and not algo.correction:
+    """Raises ConfigError where the algorithm, or an option, takes the place of momentum that there is, too."""
+    taker = f"algo={algo.name}" if groups.replaces_momentum(algo.name) else algo.in_place_of_momentum
+    if not taker:
         return
-    momentum = (
-        f"algo={algo.name} has momentum of its own" if own else f"algo.correction={algo.correction:g} is momentum"
-    )
     for group in optimizer.param_groups:
         if group.get("momentum") or group.get("betas", (0.0,))[0]:
             raise ConfigError(
-                f"{momentum}, and the optimizer's on top of it trains to nothing: "
+                f"{taker} takes the place of momentum, and the optimizer's on top trains to nothing: "
                 "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
             )
 

@@ -131,8 +131,12 @@ def test_a_sparse_gradient_is_refused(alone):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        *((name, {}, f"algo={name} has momentum of its own") for name in ("demo", "dgc", "gtopk_corrected", "qadam")),
-        ("topk", {"correction": 0.9}, "algo.correction=0.9 is momentum"),
+        *(
+            (name, {}, f"algo={name} takes the place of momentum")
+            for name in ("demo", "dgc", "gtopk_corrected", "qadam")
+        ),
+        ("topk", {"correction": 0.9}, "algo.correction=0.9 takes the place of momentum"),
+        ("topk", {"gain": 10.0}, "algo.gain=10 takes the place of momentum"),
     ],
 )
 def test_momentum_twice_is_refused(name, options, message, alone):

@@ -128,7 +128,9 @@ def load(
     if not algo.corrected:
         return algorithm
     wrapper: Any = importlib.import_module("repro.algorithms._corrected").Corrected  # which imports Algorithm from here
-    corrected: Algorithm = wrapper(algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost)
+    corrected: Algorithm = wrapper(
+        algorithm, parameters, device, algo.correction, algo.mask, algo.clip, algo.boost, algo.gain
+    )
     return corrected
 
 

@@ -1,4 +1,4 @@
-"""Momentum correction (Lin et al., ICLR 2018, section 3): momentum before selection, for any algorithm."""
+"""Momentum before selection (Lin et al., ICLR 2018, section 3), or a gain in its place, for any algorithm."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from repro.compression.wire import Wire
 class Corrected(Algorithm):
     """Gives `inner` this rank's velocity, u = momentum u + g, in place of its gradient g; SGD then has no momentum.
 
+    Without momentum u is g, and `gain` times each update is what momentum would amount to: 1 / (1 - momentum).
+
     `mask` sets to zero what is stale in u (momentum factor masking): entries that this rank `selected`, as in DGC, or
     only those of them that were `delivered`, which are in the update. `clip` bounds the L2 norm of each rank's gradient
     by clip / sqrt(P); 0 does not. `boost` multiplies what was selected but not delivered, to be sent sooner.
@@ -32,8 +34,10 @@ class Corrected(Algorithm):
         mask: str = "none",
         clip: float = 0.0,
         boost: float = 1.0,
+        gain: float = 1.0,
     ):
-        self.inner, self.momentum, self.mask, self.clip, self.boost = inner, momentum, mask, clip, boost
+        self.inner, self.momentum, self.mask, self.clip = inner, momentum, mask, clip
+        self.boost, self.gain = boost, gain
         self.velocity = torch.zeros(parameters, device=device)
         self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
         self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
@@ -53,14 +57,23 @@ class Corrected(Algorithm):
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if self.clip:
             clip(gradient, self.clip / math.sqrt(collective.size))
-        gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
-        if gradient.dtype.itemsize < self.velocity.itemsize:  # what rounding takes here is the same in each step
-            self.inner.state_dict()["residual"] += self.velocity - gradient
+        if self.momentum:
+            gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
+            if gradient.dtype.itemsize < self.velocity.itemsize:  # what rounding takes here is the same in each step
+                self.inner.state_dict()["residual"] += self.velocity - gradient
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:
             self._after(self.chosen.long(), update)
-        return update
+        return update if self.gain == 1 else self._gained(update)
+
+    def _gained(self, update: Tensor) -> Tensor:
+        if update.dtype.itemsize < self.velocity.itemsize:
+            gained = update.to(self.velocity.dtype) * self.gain
+            update.copy_(gained)
+            self.inner.state_dict()["residual"] += (gained - update) / self.gain
+            return update
+        return update.mul_(self.gain)
 
     def _after(self, chosen: Tensor, update: Tensor) -> None:
         delivered = update[chosen] != 0

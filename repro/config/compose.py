@@ -61,8 +61,8 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     for key, value in options.items():
         groups.check_key(f"algo.{key}", known, f"algo.{key}={value}")
     algo = Algo(**_with_options("algo", Algo, values["algo"] | options, "none"))
-    if algo.idle_mask:
-        raise ConfigError(algo.idle_mask)
+    if algo.conflict:
+        raise ConfigError(algo.conflict)
     return algo
 
 

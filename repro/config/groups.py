@@ -66,8 +66,8 @@ def default(model: str, key: str) -> Any:
     return next(own[key] for own in values if key in own)
 
 
-def has_momentum(algo: str) -> bool:
-    """Returns whether the algorithm has momentum of its own: its YAML then sets the optimizer's to 0."""
+def replaces_momentum(algo: str) -> bool:
+    """Returns whether the algorithm takes the place of the optimizer's momentum, which its YAML then sets to 0."""
     values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
     return "algo" in values and values.get("momentum") == 0
 

@@ -69,6 +69,7 @@ class Algo(Checked):
     mask: Literal["none", "selected", "delivered"] = key(default="none")
     clip: float = key(default=0.0, low=0, high=1e30)
     boost: float = key(default=1.0, low=1, high=2)
+    gain: float = key(default=1.0, low=1, high=1000)  # in place of momentum, which amounts to 1 / (1 - momentum)
     options: dict = key(default=dict)
 
     @property
@@ -77,12 +78,17 @@ class Algo(Checked):
 
     @property
     def corrected(self) -> bool:
-        """Returns whether what is selected from is made of the gradient by `correction`, `clip` or `boost`."""
-        return bool(self.correction or self.clip or self.boost != 1)
+        """Returns whether more is done than the algorithm's own step: by `correction`, `clip`, `boost` or `gain`."""
+        return bool(self.correction or self.clip or self.boost != 1 or self.gain != 1)
 
     @property
-    def idle_mask(self) -> str:
-        """Returns why `mask` does nothing, and what to type; "" where it does something, or is none."""
+    def conflict(self) -> str:
+        """Returns what does not go together in these settings, and what to type; "" where all does."""
+        if self.gain != 1 and self.momentum:
+            return (
+                f"algo.gain={self.gain:g} takes the place of momentum, and there is some before the selection; "
+                "type algo.gain=1, or algo.correction=0"
+            )
         if self.mask == "none" or self.correction:
             return ""
         return f"algo.mask={self.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9"
@@ -91,6 +97,18 @@ class Algo(Checked):
     def momentum(self) -> float:
         """Returns the momentum of each rank's velocity, from which it selects: `correction`, or DGC's own option."""
         return float(self.correction or self.options.get("momentum", 0.0))
+
+    @property
+    def in_place_of_momentum(self) -> str:
+        """Returns the setting that takes the place of the optimizer's momentum, as typed; "" where none does."""
+        if self.correction:
+            return f"algo.correction={self.correction:g}"
+        return f"algo.gain={self.gain:g}" if self.gain != 1 else ""
+
+    @property
+    def amplification(self) -> float:
+        """Returns how many times a constant gradient each update becomes in the end, by momentum or by `gain`."""
+        return self.gain / (1 - self.momentum)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ def _form(group: Group) -> str | None:
 
 def _own_momentum(group: Group) -> bool:
     """Returns whether momentum comes where it does by default in this algorithm."""
-    return (momentum.rule(group.settings) == momentum.AFTER) != groups.has_momentum(group.algo)
+    return (momentum.rule(group.settings) == momentum.AFTER) != groups.replaces_momentum(group.algo)
 
 
 def _batch(group: Group) -> int:

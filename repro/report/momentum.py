@@ -23,7 +23,10 @@ def rule(settings: dict[str, Any]) -> str:
 
 
 def effective_lr(settings: dict[str, Any]) -> float:
-    """Returns lr / (1 - momentum): by how much of a constant gradient the weights move in a step, wherever it comes."""
+    """Returns lr / (1 - momentum): by how much of a constant gradient the weights move in a step, wherever it comes.
+
+    A gain is as much as the momentum whose place it takes.
+    """
     algo = settings["algo"]
     momentum = settings["momentum"] or algo.get("correction") or algo["options"].get("momentum") or 0.0
-    return round(settings["lr"] / (1 - momentum), 9)
+    return round(settings["lr"] * algo.get("gain", 1.0) / (1 - momentum), 9)

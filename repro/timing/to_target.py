@@ -16,7 +16,8 @@ from repro.tables import Row
 from repro.timing import predict
 
 STEPPED = ("lr", "lr_warmup_epochs", "lr_drop_factor", "weight_decay", "momentum")  # numbers that all updates depend on
-UNCORRECTED = {"correction": 0.0, "clip": 0.0, "boost": 1.0, "mask": "none"}  # what older summaries do not say
+# what older summaries do not say
+UNCORRECTED = {"correction": 0.0, "clip": 0.0, "boost": 1.0, "gain": 1.0, "mask": "none"}
 
 
 def trained() -> list[Group]:

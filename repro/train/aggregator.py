@@ -84,12 +84,12 @@ def rules(config: Config) -> Rules:
             f"probe_steps={config.probe_steps} looks at whole gradients: leave bucket_mb and hierarchical out",
         ),
         (
-            groups.has_momentum(algo.name) and config.momentum > 0,
-            f"momentum={config.momentum:g}: {named} has momentum of its own, and SGD's on top of it trains to nothing. "
+            groups.replaces_momentum(algo.name) and config.momentum > 0,
+            f"momentum={config.momentum:g}: {named} takes the place of momentum, and SGD's on top trains to nothing. "
             "Leave momentum out, or type algo.KEY=VALUE for a key of its own",
         ),
         (
-            bool(config.probe_steps) and (algo.corrected or algorithm.scales or groups.has_momentum(algo.name)),
+            bool(config.probe_steps) and (algo.corrected or algorithm.scales or groups.replaces_momentum(algo.name)),
             f"probe_steps={config.probe_steps} follows gradients and residuals; {named} also has momentum, a clip or a "
             "scale of its own here. Leave probe_steps out",
         ),
@@ -103,10 +103,10 @@ def rules(config: Config) -> Rules:
             "(cluster.dilation, cluster.alpha=network); raise network.alpha_s in place of it",
         ),
         (
-            algo.correction > 0 and config.momentum > 0,
-            f"algo.correction={algo.correction:g}: momentum before selection takes the place of SGD's; type momentum=0",
+            bool(algo.in_place_of_momentum) and config.momentum > 0,
+            f"{algo.in_place_of_momentum} takes the place of SGD's momentum; type momentum=0",
         ),
-        (bool(algo.idle_mask), algo.idle_mask),
+        (bool(algo.conflict), algo.conflict),
         (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
             f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "

@@ -70,8 +70,8 @@ class Worker:
             row, column = stage_messages.grid(rank.collective, rank.control, config.stages)
             model = split.modules(config.model.name, model)[self.stage]
             self.peers, self.agreement = column.collective, column.control
-        # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; before it, it does not see it
-        weight_decay = config.weight_decay / (1 - config.algo.momentum)
+        # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; the algorithm's does not see it
+        weight_decay = config.weight_decay * config.algo.amplification
         self.replica = Replica(model.to(rank.device), config.momentum, weight_decay)
         layers = list(model.parameters())
 

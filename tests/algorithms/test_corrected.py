@@ -7,8 +7,10 @@ from thread_ranks import on_ranks
 
 from repro import algorithms
 from repro.config import compose
+from repro.config.schema import ConfigError
 
 CORRECTED = [name for name in CHOICES if "correction" in compose.declared("algo", name)]
+UNGAINED = {name: {"gain": 1.0} for name in CHOICES if "gain" in compose.declared("algo", name)}
 
 
 def velocities(x: torch.Tensor, momentum: float) -> torch.Tensor:
@@ -27,7 +29,7 @@ def test_every_algorithm_that_can_be_corrected_says_so():
 @pytest.mark.parametrize("name", [name for name in CORRECTED if name != "onebit"])
 def test_at_density_one_it_is_momentum_after_aggregation(name):
     x = gradients(3, 4, "ties")
-    for updates, _ in train(name, 3, x, 1.0, correction=0.5):
+    for updates, _ in train(name, 3, x, 1.0, correction=0.5, **UNGAINED.get(name, {})):
         assert torch.allclose(updates, velocities(x, 0.5).mean(1), atol=1e-6)
 
 
@@ -44,7 +46,7 @@ def test_without_a_mask_every_velocity_arrives_or_stays(name, size):
 
 def steps_of_gtopk(x: torch.Tensor, **options) -> list:
     """Returns of each rank, after the last step: the update, what was selected, velocity and residual."""
-    choice = compose.algorithm("gtopk_corrected", {"correction": 0.5, **options})
+    choice = compose.algorithm("gtopk_corrected", {"correction": 0.5, "gain": 1.0, **options})
 
     def body(collective):
         algorithm = algorithms.load(choice, M)
@@ -84,3 +86,17 @@ def test_a_clip_bounds_the_gradient_of_each_rank(size):
     for rank, (_, _, velocity, _) in enumerate(steps_of_gtopk(x, clip=40.0)):
         most = 40.0 / size**0.5
         assert velocity.norm() == pytest.approx(min(most, float(x[0, rank].norm())), rel=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_gain_is_of_the_update_and_of_nothing_else(size):
+    x = gradients(size, 4, "normal")
+    plain, gained = train("gtopk", size, x, 0.01), train("gtopk_corrected", size, x, 0.01, gain=8.0)
+    for (updates, residual), (times_8, same) in zip(plain, gained, strict=True):
+        assert torch.equal(8 * updates, times_8) and torch.equal(residual, same)
+        assert updates.count_nonzero() > 0
+
+
+def test_a_gain_and_momentum_are_not_both_meant():
+    with pytest.raises(ConfigError, match="type algo.gain=1, or algo.correction=0"):
+        compose.algorithm("gtopk_corrected", {"correction": 0.9})

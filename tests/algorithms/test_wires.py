@@ -19,7 +19,7 @@ EXACT = {  # what loses nothing: a name, and the options with which it does
     **{name: (name, {}) for name in NAMES if name not in ("gtopk", "gtopk_corrected", "dgc")},
     "tree": ("gtopk", {"residual": "exact"}),
     "dgc": ("dgc", {"momentum": 0.0}),
-    "corrected": ("gtopk_corrected", {"correction": 0.0, "residual": "exact"}),
+    "corrected": ("gtopk_corrected", {"gain": 1.0, "residual": "exact"}),
 }
 ROUNDING = [wire for wire in WIRES if wire not in LOSSLESS]
 
@@ -84,13 +84,14 @@ def test_what_rounds_rounds_and_what_it_takes_arrives_later(wire, name):
 
 
 def plain(name: str) -> dict:
-    return {"dgc": {"momentum": 0.0, "selector": "exact"}, "gtopk_corrected": {"correction": 0.0}}.get(name, {})
+    return {"dgc": {"momentum": 0.0, "selector": "exact"}, "gtopk_corrected": {"gain": 1.0}}.get(name, {})
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("case", [*EXACT, "randomk", "onebit", "powersgd"])
+@pytest.mark.parametrize("case", [*EXACT, "randomk", "onebit", "powersgd", "gained"])
 def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
-    name, options = EXACT.get(case, (case, {}))
+    gained = ("gtopk_corrected", {"residual": "exact", "gain": 10.0})
+    name, options = gained if case == "gained" else EXACT.get(case, (case, {}))
     choice, x = compose.algorithm(name, options), gradients(size, 3, "normal", torch.bfloat16)
 
     def body(collective):
@@ -98,7 +99,7 @@ def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
         algorithm.density = 0.05
         updates = [algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]]
         assert updates[0].dtype == torch.bfloat16
-        return torch.stack(updates), held(algorithm.state_dict(), collective.rank)
+        return torch.stack(updates).double() / choice.gain, held(algorithm.state_dict(), collective.rank)
 
     assert conserved(on_ranks(size, body), x)
 

@@ -13,7 +13,8 @@ from repro.report.momentum import AFTER, BEFORE, MASKED, NONE, effective_lr, rul
     [
         ([], AFTER, 1.0),
         (["momentum=0", "lr=1.0"], NONE, 1.0),
-        (["algo=gtopk_corrected"], BEFORE, 1.0),
+        (["algo=gtopk_corrected"], NONE, 1.0),
+        (["algo=gtopk_corrected", "algo.correction=0.9", "algo.gain=1"], BEFORE, 1.0),
         (["algo=topk", "momentum=0", "algo.correction=0.5", "algo.mask=selected"], MASKED, 0.2),
         (["algo=dgc"], MASKED, 1.0),
     ],

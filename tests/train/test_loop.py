@@ -78,9 +78,13 @@ def test_a_step_that_is_skipped_leaves_nothing_behind(together, tmp_path, monkey
         assert all(torch.isfinite(x).all() for x in bits(run.folder)[f"rank-{rank:05d}.pt"]["statistics"])
 
 
-@pytest.mark.parametrize("algo", ["dense", "gtopk_corrected", "dgc algo.selector=exact density_warmup=[]"])
+@pytest.mark.parametrize(
+    "algo",
+    ["dense", "gtopk_corrected", "gtopk algo.correction=0.9 momentum=0", "dgc algo.selector=exact density_warmup=[]"],
+)
 def test_weights_decay_as_fast_wherever_momentum_comes(algo, tmp_path, monkeypatch):
-    """DGC's momentum comes before its selection, as a correction does: the decay must make up for both."""
+    """DGC's momentum comes before its selection, as a correction does, or a gain comes in its place: the decay must
+    make up for all of them."""
     norms = []
 
     def nothing(worker, batches):
