@@ -14,7 +14,8 @@ from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.traffic import Traffic
 from repro.config import compose, groups
-from repro.config.schema import Algo, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import ConfigError
 from repro.ddp_hook import State, hook
 from repro.user_loop import check_form, check_place, connect, make, place
 

@@ -11,7 +11,8 @@ from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
-from repro.config.schema import Algo, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import ConfigError
 from repro.state_form import unlike
 
 

@@ -14,7 +14,8 @@ from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.wire import Wire
-from repro.config.schema import Algo, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import ConfigError
 from repro.rng import derive
 
 

@@ -25,7 +25,8 @@ from repro import algorithms, models
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import Pace
-from repro.config.schema import DILATIONS, Config, Network, RunError
+from repro.config.parts import DILATIONS, Network
+from repro.config.schema import Config, RunError
 from repro.density import entries
 from repro.json_text import json_text
 from repro.whole_files import write_whole

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from repro.config import groups
-from repro.config.schema import Algo, Config, ConfigError, Network, from_dict
+from repro.config.parts import Algo, Network
+from repro.config.schema import Config, ConfigError, from_dict
 from repro.config.sweeps import check_groups, check_one_folder, network_files, once, parse, points
 from repro.config.values import check_range, convert
 

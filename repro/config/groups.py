@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
 
-from repro.config.schema import Algo, Cluster, Config, ConfigError, Data, Model, Network, Tradeoff, Wandb
+from repro.config.parts import Algo, Cluster, Data, Model, Network, Tradeoff, Wandb
+from repro.config.schema import Config, ConfigError
 from repro.config.values import range_text
 
 LIST_KEYS = "`repro run --show` lists the keys."

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from repro.config.schema import ConfigError, Data
+from repro.config.parts import Data
+from repro.config.schema import ConfigError
 from repro.data import _shards
 from repro.rng import derive
 

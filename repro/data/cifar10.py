@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.config.schema import ConfigError, Data
+from repro.config.parts import Data
+from repro.config.schema import ConfigError
 from repro.data import Content, Dataset, _pack
 from repro.data._images import class_folders
 from repro.data._images.download import download, md5_of

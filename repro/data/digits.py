@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.config.schema import ConfigError, Data
+from repro.config.parts import Data
+from repro.config.schema import ConfigError
 from repro.data import Content, Dataset, _shards
 
 IMAGES, TEST = 1797, 360

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.config.schema import ConfigError, Data
+from repro.config.parts import Data
+from repro.config.schema import ConfigError
 from repro.data import Content, Dataset, _pack
 
 SIZED = 4096  # images whose sizes are in the fingerprint: all of 1.3 million would take minutes on a shared disk

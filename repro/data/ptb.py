@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from repro.config.schema import ConfigError, Data
+from repro.config.parts import Data
+from repro.config.schema import ConfigError
 from repro.data import Content, Dataset, _pack
 from repro.data._text import packed, words
 

@@ -19,7 +19,8 @@ from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import Round, Traffic, ring
 from repro.comm.transport import MemoryTransport, Wires
-from repro.config.schema import Algo, Config, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import Config, ConfigError
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
 MOST_THREADS = 256  # ranks that can run at once, where messages depend on values

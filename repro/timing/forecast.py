@@ -19,7 +19,8 @@ from torch import Tensor
 
 from repro import algorithms, data, models, screen
 from repro.cluster import environment
-from repro.config.schema import Algo, Config
+from repro.config.parts import Algo
+from repro.config.schema import Config
 from repro.runs.checkpoint import KEEP
 from repro.timing import stated_iteration
 from repro.timing.node_profile import layers, model

@@ -11,7 +11,8 @@ from repro.comm.bucket_spans import Shapes
 from repro.comm.critical_paths import Path, critical_paths
 from repro.config.counts import RELAXES as RELAXES  # asked for here
 from repro.config.groups import about
-from repro.config.schema import Algo, Config, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run

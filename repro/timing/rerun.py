@@ -13,7 +13,8 @@ from pathlib import Path
 from repro import algorithms, screen
 from repro.config.compose import from_yaml
 from repro.config.differences import flat
-from repro.config.schema import Config, ConfigError, Network
+from repro.config.parts import Network
+from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import PARTS, IterationTime
 from repro.json_text import json_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.config import groups, schema
+from repro.config import groups, parts, schema
 from repro.config.compose import compose, declared, from_yaml, to_yaml
 from repro.config.schema import Config, ConfigError
 
@@ -164,7 +164,7 @@ def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> 
         {"algo": dataclasses.replace(base.algo, selector="sampled")},
         {"algo": dataclasses.replace(base.algo, options={"route": "butterfly", "residual": "paper"})},
         {"network": dataclasses.replace(base.network, alpha_s=1.0)},
-        {"cluster": schema.Cluster(name="lab")},
+        {"cluster": parts.Cluster(name="lab")},
     ]  # fmt: skip
     ids = {base.run_id} | {dataclasses.replace(base, **change).run_id for change in changes}
     assert len(ids) == len(changes) + 1
@@ -182,7 +182,7 @@ def test_a_key_added_later_leaves_old_run_ids_alone() -> None:
 def test_a_run_folder_stays_inside_the_results_folder() -> None:
     c = dataclasses.replace(one("results=here"), experiment="../../etc", data=one().data)
     assert c.folder.resolve().is_relative_to(Path("here").resolve())
-    odd = dataclasses.replace(c, model=schema.Model(name="../x; rm $(y)"))
+    odd = dataclasses.replace(c, model=parts.Model(name="../x; rm $(y)"))
     assert odd.folder.resolve().is_relative_to(Path("here").resolve())
     assert set(odd.run_id).isdisjoint("/;$() \n")
 

@@ -12,7 +12,8 @@ from repro.comm import replay
 from repro.comm.critical_paths import Path, critical_paths
 from repro.comm.traffic import Round
 from repro.config.compose import compose
-from repro.config.schema import Algo, ConfigError
+from repro.config.parts import Algo
+from repro.config.schema import ConfigError
 from repro.figures import _maps
 from repro.figures import tradeoff as figure
 from repro.report import summaries
