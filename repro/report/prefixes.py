@@ -37,15 +37,20 @@ class Pooled:
 
 
 def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
-    """Returns one item for all groups of the same settings, but for where they end, that have an evaluation there."""
+    """Returns one item for all groups of the same settings, but for where they end, that have an evaluation there.
+
+    A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs.
+    """
     settings: dict[str, list[Group]] = {}
     for group in groups:
         if any(row["epoch"] == epoch for row in group.curve):
             settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), []).append(group)
-    return [
-        Pooled(same[0], {seed: value for one in same for seed, value in pairs.accuracies(one, epoch).items()})
-        for same in settings.values()
-    ]
+    return [Pooled(same[0], _by_seed([pairs.accuracies(one, epoch) for one in same])) for same in settings.values()]
+
+
+def _by_seed(runs: list[dict[int, float]]) -> dict[int, float]:
+    seeds = dict.fromkeys(seed for run in runs for seed in run)
+    return {seed: statistics.fmean(run[seed] for run in runs if seed in run) for seed in seeds}
 
 
 def with_whole_runs(results: Results, experiment: str, measure: Metric | None = None) -> list[Group]:

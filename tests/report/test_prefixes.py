@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from repro.figures import claims, select_from_k_times_P
 from repro.report import prefixes, summaries
 from repro.report.summaries import Group, Results
@@ -29,6 +31,18 @@ def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
 
     again = results(committed, [*short, whole, topk], trained)
     assert [group.algo for group in prefixes.with_whole_runs(again, OF) if group.whole].count("topk") == 1
+
+
+def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
+    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    assert (topk.n, topk.seeds) == (1, [0])
+    again = dataclasses.replace(
+        topk, curve=[row | {"test_accuracy": row["test_accuracy"] - 0.02} for row in topk.curve]
+    )
+    other = dataclasses.replace(topk, seeds=[1])
+    (pooled,) = prefixes.at_epoch([topk, again, other], 15)
+    value = 100 * next(row["test_accuracy"] for row in topk.curve if row["epoch"] == 15)
+    assert pooled.n == 2 and pooled.accuracies == pytest.approx({0: value - 1, 1: value})
 
 
 def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:
