@@ -47,14 +47,19 @@ def table(results: Results) -> list[Row]:
 
 
 def _runs(results: Results) -> Iterator[Row]:
-    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them."""
+    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them.
+
+    All are compared where the shortest of their kind ends, and whole runs, if the experiment has one, at their end too.
+    """
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     for kind in sorted({_kind(group) for group in mine}, key=str):
         alike = [group for group in mine if _kind(group) == kind]
         whole = [group for group in results.groups("convergence") if _kind(group) == kind]
-        epoch, schedule = min((group.epochs, group.schedule) for group in alike)
-        for pooled in prefixes.at_epoch((*whole, *alike), epoch):
-            yield _row_of(pooled, schedule, epoch)
+        ends = {min((group.epochs, group.schedule) for group in alike)}
+        ends |= {(group.epochs, group.schedule) for group in alike if group.whole}
+        for epoch, schedule in sorted(ends):
+            for pooled in prefixes.at_epoch((*whole, *alike), epoch):
+                yield _row_of(pooled, schedule, epoch)
 
 
 def _row_of(pooled: Pooled, schedule: str, epoch: float) -> Row:
@@ -130,7 +135,7 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8)
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
-    panel.set_xlabel(f"test accuracy after {rows[0]['epoch']:.2g} epochs (%)")
+    panel.set_xlabel(f"test accuracy after {rows[0]['epoch']:.3g} epochs (%)")
 
 
 def _notes(rows: list[Row], runs: list[Row]) -> list[str]:

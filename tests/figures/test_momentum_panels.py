@@ -1,4 +1,4 @@
-"""Accuracies are compared among runs of one number of nodes, each at the last epoch that all of them have."""
+"""Accuracies are compared among runs of one number of nodes, at the last epoch that all of them have."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import pytest
 
 from repro.figures import momentum
 from repro.report import summaries
+from repro.report.momentum import AFTER, NONE
 from repro.report.summaries import Group, Results
 
 
@@ -41,6 +42,19 @@ def test_a_whole_run_is_one_more_seed_of_those_that_end_earlier() -> None:
     assert pooled["test_accuracy"] == pytest.approx((0.315 + 0.415) / 2)
     assert pooled["test_accuracy_std"] == pytest.approx(0.1 / 2**0.5)
     assert (alone["n"], alone["test_accuracy_std"]) == (1, None)
+
+
+def test_whole_runs_of_the_experiment_are_compared_at_their_end_too() -> None:
+    short, plain = of_32("gtopk"), {"momentum": 0.0, "lr": 1.0}
+    groups = [made_up(short, 1, 15), made_up(short, 2, 15, **plain), made_up(short, 3, 141, **plain)]
+    made = {"momentum": {"groups": groups}, "convergence": {"groups": [made_up(short, 4, 141)]}}
+    rows = momentum.table(Results({}, made, made_up_results.REFERENCE))
+    assert [(row["epoch"], row["schedule"], row["rule"], row["n"]) for row in rows] == [
+        (15, "first 15 of 141 epochs", AFTER, 2),
+        (15, "first 15 of 141 epochs", NONE, 2),
+        (141, "141 epochs", AFTER, 1),
+        (141, "141 epochs", NONE, 1),
+    ]
 
 
 def of_32(algo: str) -> Group:
