@@ -5,7 +5,7 @@ set -euo pipefail
 
 manifest=${1:?"usage: local.sh MANIFEST [runs at a time]"}
 at_once=${2:-1}
-[[ -r $manifest ]] || { echo "local.sh: there is no manifest $manifest: repro launch writes one, and says where" >&2; exit 2; }
+[[ -f $manifest && -r $manifest ]] || { echo "local.sh: there is no manifest $manifest: repro launch writes one, and says where" >&2; exit 2; }
 
 # The Python that has the suite: the one that is named, the checkout's own, the one on the PATH, or uv's.
 here=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
@@ -22,5 +22,7 @@ else
     exit 2
 fi
 
-# Only line numbers pass through the shell: repro reads the line itself.
-seq "$(wc -l <"$manifest")" | xargs -r -n 1 -P "$at_once" "${python[@]}" -m repro run --manifest "$manifest" --line
+# Only line numbers pass through the shell: repro reads the line itself. A last line may lack its end.
+lines=0
+while IFS= read -r line || [[ -n $line ]]; do lines=$((lines + 1)); done <"$manifest"
+seq "$lines" | xargs -r -n 1 -P "$at_once" "${python[@]}" -m repro run --manifest "$manifest" --line

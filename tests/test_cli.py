@@ -1,5 +1,6 @@
 """The command line as a person uses it: real processes, real errors, a real shell."""
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import yaml
 from tiny_runs import bits, equal
 
 from repro import cli
+from repro.cluster import slurm
 from repro.config import explain, groups
 from repro.config.compose import compose
 from repro.config.groups import group_options
@@ -73,6 +75,7 @@ def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
         (["run", "results=/proc/nothing", *SMALL], "results=FOLDER"),
         (["run", "data=imagenet", "data.root=nowhere", "model=resnet50", "nodes=1"], "nowhere"),
         (["run", "cluster=environment", *SMALL], "cluster=local"),
+        (["simulate", "--run", ".", "--trace", "traces"], "--trace is not for --run"),
         (
             ["run", "experiment=tradeoff", "model=vgg16", "nodes=8", "algo=dense"],
             "repro map experiment=tradeoff model=vgg16",
@@ -118,6 +121,34 @@ def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
     done = repro("run", *SMALL, cwd=tmp_path, **torchrun)
     assert done.returncode == 2
     assert "nodes=3" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_runs_of_one_name_under_torchrun(tmp_path: Path) -> None:
+    """The second could read addresses of the first, which are in the store of both."""
+    words = ["-m", "repro", "run", *SMALL, "steps=1", "results=a,b,c,d,e"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    done = subprocess.run(
+        [*launcher, *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    states = [json.loads(path.read_text())["state"] for path in tmp_path.rglob("status.json")]
+    assert states == 5 * ["done"]
+
+
+def test_a_launched_run_that_cannot_begin_is_known_to_have_failed(tmp_path: Path) -> None:
+    """It left no trace: `repro status` showed nothing, and `repro launch --only failed` found nothing."""
+    (config,) = compose(["model=lstm", "nodes=1", "steps=1", "data.root=nowhere"])
+    (array,) = slurm.arrays([config], tmp_path)
+    array.write()
+    done = repro("run", "--manifest", str(array.manifest), cwd=tmp_path)
+    assert done.returncode == 2 and "nowhere" in done.stderr
+    shown = repro("status", cwd=tmp_path).stdout
+    assert "failed" in shown and "nowhere" in shown
 
 
 def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> None:

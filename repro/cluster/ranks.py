@@ -107,7 +107,7 @@ def launch(
     place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
         # All runs of a sweep use torchrun's one store: a run must not read the keys of the one before.
-        store = dist.PrefixStore(config.run_id, place.store(config.timeout_s))
+        store = dist.PrefixStore(str(config.folder), place.store(config.timeout_s))
         return run_rank(config, place, store, main, share(config), interrupt, failed=failed)
     limits.check(config)
     memory.check(config)

@@ -26,6 +26,7 @@ from repro.whole_files import write_whole
 LAUNCHES = "launches"  # the folder in RESULTS that keeps manifests and logs
 JOB_PREFIX = "repro-"
 OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
+OWN = ("--array", "--ntasks", "--job-name", "--output", "--chdir", "-a", "-n", "-J", "-o", "-D")  # options of sbatch
 
 States = Callable[[Iterable[Config], Path, bool], dict[Path, str]]  # of the runs in their folders; True: to submit
 Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a folder
@@ -72,6 +73,8 @@ def launch(
     """
     if configs[0].tradeoff.bits_per_s:
         raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro map in place of repro launch")
+    if own := [text for text in options if text.partition("=")[0] in OWN or text[:2] in OWN]:
+        raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
         raise ConfigError(f"results={results}: SLURM cannot write logs to a path with a backslash; choose another")
@@ -105,6 +108,8 @@ def as_submitted(config: Config) -> Config:
         raise ConfigError(
             "cluster=lab starts its ranks itself, on one machine; type repro run in place of repro launch"
         )
+    if config.cluster.name == "environment" and config.nodes == 1:  # a step of one task is no environment
+        raise ConfigError("nodes=1: one rank joins no others; leave cluster=environment out")
     if config.cluster.name != "local":
         return config
     return replace(config, cluster=replace(config.cluster, name="processes"))
@@ -121,6 +126,8 @@ def read_line(manifest: Path, number: int) -> Config:
         lines = manifest.read_text().rstrip("\n").split("\n")
     except OSError as error:
         raise ConfigError(f"{manifest}: {error.strerror}; `repro launch` writes manifests") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{manifest} is no text; `repro launch` writes manifests") from None
     if not 1 <= number <= len(lines):
         raise ConfigError(f"{manifest} has lines 1 to {len(lines)}, not {number}")
     try:

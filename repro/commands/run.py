@@ -70,7 +70,23 @@ def run(
         raise compose.ConfigError(f"a grid of networks trains nothing; type repro map {words}")
     from repro.train import sweep
 
-    raise typer.Exit(sweep.run(configs, before_a_run, None if manifest else overrides or [], forecast))
+    try:
+        code = sweep.run(configs, before_a_run, None if manifest else overrides or [], forecast)
+    except compose.ConfigError as error:
+        if manifest is not None:
+            refused(configs[0], str(error))
+        raise
+    raise typer.Exit(code)
+
+
+def refused(config: Config, error: str) -> None:
+    """Leaves word of a launched run that could not begin; of its ranks the first does."""
+    from repro.cluster import environment
+    from repro.runs import run_folder
+
+    place = environment.discover()
+    if place is None or place.rank == 0:
+        run_folder.refused(config, error)
 
 
 def forecast(configs: list[Config]) -> Forecast:

@@ -69,6 +69,8 @@ def simulate(
         places.check_file(out)
     if trace is not None:
         places.check_folder(trace, "Name another place with --trace.")
+    if runs and trace is not None:
+        raise compose.ConfigError("--trace is not for --run, whose messages are known by their sums; leave it out")
     if runs:
         _runs(runs, given, overrides or [], out)
         return

@@ -106,6 +106,11 @@ def _compose_one(overrides: list[str]) -> Config:
     try:
         values: Any = copy.deepcopy(_base(groups.conf_folder(), chosen))
         known = groups.dotted(values)
+        for group in groups.KINDS:
+            if not isinstance(values[group], dict):
+                raise ConfigError(
+                    f"conf/{group}: each file there holds lines of KEY: VALUE, beginning with `name: ...`."
+                )
         network = dict(values["network"])
         for text in overrides:
             if text not in chosen:
@@ -123,6 +128,8 @@ def _compose_one(overrides: list[str]) -> Config:
         values["network"]["name"] += "_changed"  # its times are not those of the network that has the name
     values.pop("sweep", None)
     names = [text.partition("=")[2] for text in chosen if text.startswith("experiment=")]
+    if names and values.get("experiment"):  # its keys are there and not at the root, where they would count
+        raise ConfigError(f"conf/experiment/{names[0]}.yaml: its first line must be `# @package _global_`.")
     values["experiment"] = experiment = names[0] if names else "default"
     for group, kind in groups.KINDS.items():
         values[group] = _with_options(group, kind, values[group], experiment)

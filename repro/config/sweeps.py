@@ -157,6 +157,8 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
     text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
     sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ConfigError(f"conf/experiment/{name}.yaml: sweep: has lines of KEY: [VALUES], or a list of such blocks.")
     # an empty list is a value (density_warmup): nobody sweeps over nothing
     chosen = [({k: v if v and isinstance(v, list) else [v] for k, v in part.items()}, given) for part in parts]
     for k, texts in given.items():

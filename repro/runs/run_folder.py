@@ -170,6 +170,14 @@ def write_status(
         overwrite(file, text)
 
 
+def refused(config: Config, error: str) -> None:
+    """Writes `failed` for a launched run that could not begin, for `repro status`; once it has, nothing."""
+    if not (config.folder / "status.json").exists():
+        config.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(config.folder / "config.yaml", to_yaml(config))
+        write_status(config.folder, "failed", 0, 0, error)
+
+
 def failed(folder: Path, error: str) -> None:
     """Writes `failed` for a rank 0 that could not, if the state is `running` and no other process holds the folder."""
     status, owner = read_object(folder / "status.json"), lock.holder(folder)

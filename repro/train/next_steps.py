@@ -27,7 +27,8 @@ def suggest(
     """
     first = configs[0]
     if any(summary["state"] != "done" for summary in summaries):
-        words = ["repro", "run", *given] if given is not None else ["repro", "status"]
+        folder = [] if first.results == "results/runs" else ["--results", _path(first.results)]
+        words = ["repro", "run", *given] if given is not None else ["repro", "status", *folder]
         yield "goes on with what is not done" if given is not None else "says how the runs stand", words
     simulated = [not config.hierarchical and config.stages == 1 for config in configs]
     if any(summary["source"] and known for known, summary in zip(simulated, summaries, strict=True)):

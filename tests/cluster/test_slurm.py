@@ -90,6 +90,9 @@ def test_a_bad_line_is_the_users_error(sweep, tmp_path):
     (tmp_path / "other").write_text("hello\n")
     with pytest.raises(ConfigError, match="not of a manifest"):
         slurm.read_line(tmp_path / "other", 1)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is no text"):
+        slurm.read_line(tmp_path / "binary", 1)
 
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)
@@ -151,6 +154,33 @@ def test_srun_is_asked_for_no_lab_and_starts_processes(monkeypatch):
     assert slurm.as_submitted(threads).cluster.name == "processes"
     with pytest.raises(ConfigError, match="type repro run in place of repro launch"):
         slurm.as_submitted(lab)
+    (alone,) = compose(["nodes=1", "cluster=environment"])
+    with pytest.raises(ConfigError, match="leave cluster=environment out"):
+        slurm.as_submitted(alone)
+
+
+@pytest.mark.parametrize("option", ["--array=1-9%2", "-J", "-n8", "--chdir=/scratch"])
+def test_an_option_that_launch_gives_itself_is_refused(option, sweep, tmp_path):
+    """sbatch would have taken the later one, without a word."""
+    configs = placed(sweep, tmp_path)
+    with pytest.raises(ConfigError, match=f"^{option}: .* leave it out"):
+        list(launch(configs, None, True, ["--partition=gpu", option]))
+    assert list(launch(configs, None, True, ["--ntasks-per-node=4", "-p", "gpu"]))
+
+
+def test_the_python_of_the_marked_lines_wins(tmp_path):
+    script = (slurm.launchers() / "array.sbatch").read_text()
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$3"\n')
+    (tmp_path / "srun").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "1"}
+    for edited, expected in (
+        (script, "/launched/python"),
+        (script.replace("# python=python ", "python=python "), "python"),
+    ):
+        done = subprocess.run(
+            ["bash", "-s", "manifest", "/launched/python"], input=edited, env=env, capture_output=True, text=True
+        )
+        assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
 def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
@@ -244,12 +274,17 @@ def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(
     done = subprocess.run(command, env=outside, capture_output=True, text=True, cwd="/")
     ran = [f"-m repro run --manifest {manifest} --line {number}" for number in (1, 2)]
     assert (done.stdout.splitlines(), done.stderr) == (ran, "")
+    manifest.write_text("{}\n{}")  # as an editor may leave it
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert (done.stdout.splitlines(), done.stderr) == (ran, "")
     manifest.write_text("")
     done = subprocess.run(command, env=outside, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
     manifest.unlink()
-    done = subprocess.run(command, env=outside, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr.startswith(f"local.sh: there is no manifest {manifest}")
+    for folder in (False, True):
+        done = subprocess.run(command, env=outside, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.startswith(f"local.sh: there is no manifest {manifest}"), folder
+        manifest.mkdir(exist_ok=True)
 
 
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):

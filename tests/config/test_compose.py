@@ -225,6 +225,27 @@ def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytes
 BEGUN = ["experiment=convergence", "model=resnet20", "seed=0", "precision=bfloat16", "algo=gtopk"]
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("experiment/mine.yaml", "# Cost: nothing\nnodes: 8\n", "first line must be `# @package _global_`"),
+        ("experiment/mine.yaml", "# @package _global_\nsweep: [1, 2]\n", "or a list of such blocks"),
+        ("experiment/mine.yaml", "# @package _global_\nsweep: nodes\n", "or a list of such blocks"),
+        ("network/mine.yaml", "- 1\n", "conf/network: "),
+    ],
+)
+def test_a_file_of_another_form_is_refused(
+    file: str, text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was taken, without its keys."""
+    conf = tmp_path / "conf"
+    shutil.copytree(groups.conf_folder(), conf)
+    (conf / file).write_text(text)
+    monkeypatch.setattr(groups, "conf_folder", lambda: conf)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        compose([f"{file.partition('/')[0]}=mine"])
+
+
 def test_a_whole_schedule_is_one_run_scaled_or_not(tmp_path: Path) -> None:
     """The id is that of before for runs without scale_schedule; a run begun with it, as convergence.yaml once had it,
     is found in its folder."""
