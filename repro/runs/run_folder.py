@@ -74,6 +74,8 @@ class RunFolder:
             "end": None,
             "earlier": sessions,
         }
+        if earlier:  # what the first session timed stays in metrics.jsonl, and this may be another machine
+            self.provenance["timed_on"] = earlier.get("timed_on", provenance.of_machine(earlier))
         self._save_provenance()
         self.metrics = Metrics(self.folder)
         try:
@@ -95,6 +97,8 @@ class RunFolder:
         aside = _kept_aside(self.folder) if passed_over and not step else None
         self.metrics.cut(step, position)
         self.provenance["resumed_at"] = step
+        if not step:
+            self.provenance.pop("timed_on", None)  # this session times again
         self._save_provenance()
         why = f": {'; '.join(passed_over)}" if passed_over else ""
         if step:
@@ -247,7 +251,8 @@ def _kept_aside(folder: Path) -> Path:
 
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: record.get(name) for name in ("argv", "git", "host", "device", "start", "end")}
+    said = {name: record.get(name) for name in ("argv", "git", "start", "end", "resumed_at")}
+    return said | provenance.of_machine(record)
 
 
 def run_folders(results: Path) -> list[Path]:
