@@ -45,6 +45,8 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
     ConfigError before anything is written.
     """
     possible.check(config)
+    if interrupt is not None:
+        interrupt.stops_at = None  # that of the run before
     machine.rates()  # for provenance.json: nothing else of ours runs yet
     try:
         if config.node is not None and before_run is not None:
