@@ -10,6 +10,7 @@ from typing import Any
 
 from repro.cluster import preempt
 from repro.config.schema import Config
+from repro.iteration_time import is_measured
 from repro.runs import progress, run_name
 from repro.tables import Row
 
@@ -29,6 +30,7 @@ class Mirror:
 
     def __init__(self, config: Config, draw: Draw | None = None):
         self.run: Any = None
+        self.step = 0  # of the last line that said one
         self.config, self.draw = config, draw
         if config.wandb.mode != "disabled":
             with preempt.shielded():
@@ -49,15 +51,16 @@ class Mirror:
             dir=config.folder, config=dataclasses.asdict(config),
             settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
         )  # fmt: skip
+        self.step = self.run.starting_step  # W&B drops lines of earlier steps
         # Runs of other batches lie over each other by epoch; by step they would not.
         self.run.define_metric("eval/epoch")
         self.run.define_metric("eval/*", step_metric="eval/epoch")
 
     def log(self, line: dict[str, Any]) -> None:
         if self.run is not None:
-            kind = line["kind"]
-            values = {f"{kind}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
-            self._try(self.run.log, values, step=line.get("step"))
+            self.step = line.get("step", self.step)  # without one W&B would count the line as a step
+            values = {f"{_group(line)}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
+            self._try(self.run.log, values, step=self.step)
 
     def finish(self, values: dict[str, Any], ok: bool) -> None:
         if self.run is not None:
@@ -85,6 +88,14 @@ class Mirror:
         except Exception as error:  # whatever W&B does, the run does not end by it
             self.run = None
             progress.warn(f"W&B: {redact(str(error))}. Training goes on; metrics.jsonl has everything.")
+
+
+def _group(line: dict[str, Any]) -> str:
+    """Returns under which key W&B has a line; iterations of several networks and sources have one each."""
+    kind = str(line["kind"])
+    if kind != "iteration_time":
+        return kind
+    return f"{kind}/{line.get('network')}/{'measured' if is_measured(str(line.get('source'))) else 'modelled'}"
 
 
 def _logged_in(wandb: Any) -> bool:

@@ -56,6 +56,17 @@ def sent(folder: Path) -> tuple[Any, dict[str, Any], list[Any]]:
     return run, summary, metrics
 
 
+def history(folder: Path) -> dict[int, dict[str, Any]]:
+    """What W&B shows over its steps, by step."""
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    found: dict[int, dict[str, Any]] = {}
+    for record in records(file):
+        if record.WhichOneof("record_type") == "history":
+            row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            found[row.pop("_step")] = row
+    return found
+
+
 def offline(folder: Path, **changes: Any) -> Any:
     return dataclasses.replace(
         QUIET, results=str(folder), wandb=dataclasses.replace(QUIET.wandb, mode="offline", **changes)
@@ -139,6 +150,28 @@ def test_the_mirror_offline_and_its_failure(tmp_path: Path) -> None:
         folder.status("done", 2, 2)
     assert list((config.folder / "wandb").glob("offline-run-*/*.wandb"))
     assert [line["step"] for line in run_folder.read_metrics(config.folder)] == [1, 2]
+
+
+def test_lines_without_a_step_cost_no_step(tmp_path: Path) -> None:
+    """Each of them moved W&B on by one, which then dropped as many of the first steps."""
+    config = offline(tmp_path)
+    time = {"kind": "iteration_time", "nodes": 2}
+    with RunFolder(config, "digits", "cpu") as folder:
+        for seconds, network in enumerate(("ethernet1g", "ethernet10g", "infiniband100g")):
+            folder.log({**time, "source": "modelled", "network": network, "compute_s": seconds})
+        for step in (1, 2, 3):
+            folder.log({**STEP, "step": step})
+        folder.log({"kind": "eval", "step": 3, "epoch": 1.0, "train_loss": 1.5, "test_accuracy": 0.5,
+                    "samples_per_s": 10.0})  # fmt: skip
+        folder.log({**time, "source": "measured", "network": "ethernet1g", "compute_s": 7})
+        folder.status("done", 3, 3)
+    rows = history(config.folder)
+    assert list(rows) == [0, 1, 2, 3]
+    assert [rows[step]["step/loss"] for step in (1, 2, 3)] == [2.0] * 3
+    names = ("ethernet1g", "ethernet10g", "infiniband100g")
+    assert [rows[0][f"iteration_time/{name}/modelled/compute_s"] for name in names] == [0, 1, 2]
+    assert rows[3]["eval/train_loss"] == 1.5
+    assert rows[3]["iteration_time/ethernet1g/measured/compute_s"] == 7
 
 
 def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
