@@ -226,6 +226,7 @@ class Training:
         chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
         while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:
             self.worker = Worker(self.config, self.rank, self.data, split=divided)
+            self.worker.settle()
             problem = saved_state.load(self.worker, self.window, self.sent, found.folder)
             problems = [text for text in self.rank.control.gather_objects(problem) if text]
             if not problems:
