@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -78,15 +78,16 @@ class RunFolder:
             self.provenance["timed_on"] = earlier.get("timed_on", provenance.of_machine(earlier))
         self._save_provenance()
         self.metrics = Metrics(self.folder)
-        try:
+        with ExitStack() as opened:  # what is to be closed if the rest fails
+            opened.callback(self.metrics.close)
             self.progress = progress.show(self.config)
+            opened.callback(self.progress.close)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
             with self.waits("W&B"):
                 self.mirror = Mirror(self.config, self.draw)
+            opened.callback(self.mirror.finish, {}, ok=False)
             self.status("running", 0, 0)
-        except BaseException:
-            self.metrics.close()
-            raise
+            opened.pop_all()
 
     def resume(self, step: int, position: Position | None = None, passed_over: Sequence[str] = ()) -> None:
         """Goes on after `step`: removes what an earlier, longer session wrote beyond it, and a torn line.

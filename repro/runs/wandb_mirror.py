@@ -43,6 +43,8 @@ class Mirror:
         if mode == "online" and not _logged_in(wandb):
             progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
             mode = "offline"
+        if wandb.run is not None:  # of a mirror that failed: init would go on with it
+            wandb.run.finish()
         self.run = wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),

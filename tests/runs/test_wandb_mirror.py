@@ -23,8 +23,10 @@ STEP = {"kind": "step", "loss": 2.0, "bytes_sent": 100, "messages": 3}
 
 def records(file: Path) -> Iterator[Any]:
     """The records of a run-ID.wandb file: a LevelDB log of protobufs in blocks of 32 KiB, after 7 bytes of its own."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # what its process still has in buffers reaches the disk
     data, place, record = file.read_bytes(), 7, b""
     while place + 7 <= len(data):
         if (left := 32768 - place % 32768) < 7:
@@ -150,6 +152,33 @@ def test_the_mirror_offline_and_its_failure(tmp_path: Path) -> None:
         folder.status("done", 2, 2)
     assert list((config.folder / "wandb").glob("offline-run-*/*.wandb"))
     assert [line["step"] for line in run_folder.read_metrics(config.folder)] == [1, 2]
+
+
+def test_a_mirror_that_failed_takes_nothing_of_the_next_run(tmp_path: Path) -> None:
+    """W&B held its run for active and gave it to the next one, whose steps went there."""
+    first, second = (dataclasses.replace(offline(tmp_path), seed=seed) for seed in (0, 1))
+    with RunFolder(first, "digits", "cpu") as folder:
+        folder.log({**STEP, "step": 5})
+        folder.mirror._try(folder.mirror.run.log, "no mapping")
+        assert folder.mirror.run is None
+        folder.status("done", 5, 5)
+    with RunFolder(second, "digits", "cpu") as folder:
+        for step in (1, 2):
+            folder.log({**STEP, "step": step})
+        folder.status("done", 2, 2)
+    (run, _, _), (other, _, _) = sent(first.folder), sent(second.folder)
+    assert run.run_id != other.run_id and other.display_name.endswith("seed=1")
+    assert list(history(first.folder)) == [5] and list(history(second.folder)) == [1, 2]
+
+
+def test_a_folder_that_cannot_be_begun_leaves_no_run_of_wandb_behind(tmp_path: Path) -> None:
+    import wandb
+
+    config = offline(tmp_path)
+    (config.folder / "status.json").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError), RunFolder(config, "digits", "cpu"):
+        pass
+    assert list(config.folder.glob("wandb/offline-run-*")) and wandb.run is None
 
 
 def test_lines_without_a_step_cost_no_step(tmp_path: Path) -> None:
