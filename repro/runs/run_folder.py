@@ -25,7 +25,7 @@ from repro.json_text import json_text
 from repro.runs import lock, metrics, per_step, progress, provenance
 from repro.runs.lock import Lock
 from repro.runs.metrics import Metrics, Position
-from repro.runs.wandb_mirror import Draw, Mirror, redact
+from repro.runs.wandb_mirror import Draw, Mirror, identity_of, redact
 from repro.whole_files import FULL, explain, overwrite, write_whole
 
 FILES = ("config.yaml", "provenance.json", metrics.NAME, "status.json")
@@ -76,6 +76,7 @@ class RunFolder:
         }
         if earlier:  # what the first session timed stays in metrics.jsonl, and this may be another machine
             self.provenance["timed_on"] = earlier.get("timed_on", provenance.of_machine(earlier))
+        self.provenance["wandb_id"] = identity_of(self.config, earlier, self.provenance["start"])
         self._save_provenance()
         self.metrics = Metrics(self.folder)
         with ExitStack() as opened:  # what is to be closed if the rest fails
@@ -84,7 +85,7 @@ class RunFolder:
             opened.callback(self.progress.close)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
             with self.waits("W&B"):
-                self.mirror = Mirror(self.config, self.draw)
+                self.mirror = Mirror(self.config, self.provenance["wandb_id"], self.draw)
             opened.callback(self.mirror.finish, {}, ok=False)
             self.status("running", 0, 0)
             opened.pop_all()

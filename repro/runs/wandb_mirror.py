@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,17 @@ from repro.tables import Row
 Draw = Callable[[str, Path, Path], tuple[dict[str, Path], list[Row]]]
 
 
+def identity_of(config: Config, earlier: dict[str, Any], start: str) -> str:
+    """Returns W&B's id of a run: the one that `earlier` provenance holds, or one of its own for a run that starts now.
+
+    A folder may be removed and its run trained again, and W&B drops lines of earlier steps than an id has.
+    """
+    plain = f"{config.folder.parent.name}-{config.run_id}"
+    if earlier:
+        return str(earlier.get("wandb_id", plain[:128]))  # runs of before do not hold it
+    return f"{plain[:113]}-{re.sub('[^0-9]', '', start)[:14]}"
+
+
 def redact(text: str) -> str:
     """Removes the W&B key from a text that will be written."""
     secret = os.environ.get("WANDB_API_KEY")
@@ -28,10 +40,11 @@ def redact(text: str) -> str:
 class Mirror:
     """Copies a run to W&B. It never asks, and when it fails, training goes on and one line says so."""
 
-    def __init__(self, config: Config, draw: Draw | None = None):
+    def __init__(self, config: Config, identity: str, draw: Draw | None = None):
+        """`identity` is W&B's id of the run, by which a later session goes on with it."""
         self.run: Any = None
         self.step = 0  # of the last line that said one
-        self.config, self.draw = config, draw
+        self.config, self.identity, self.draw = config, identity, draw
         if config.wandb.mode != "disabled":
             with preempt.shielded():
                 self._try(self._start, config)
@@ -48,7 +61,7 @@ class Mirror:
         self.run = wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
-            id=f"{config.folder.parent.name}-{config.run_id}"[:128],
+            id=self.identity,
             resume="allow" if mode == "online" else None,
             dir=config.folder, config=dataclasses.asdict(config),
             settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -179,6 +180,33 @@ def test_a_folder_that_cannot_be_begun_leaves_no_run_of_wandb_behind(tmp_path: P
     with pytest.raises(IsADirectoryError), RunFolder(config, "digits", "cpu"):
         pass
     assert list(config.folder.glob("wandb/offline-run-*")) and wandb.run is None
+
+
+def test_a_run_whose_folder_was_removed_is_another_run_of_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one id for both, W&B would take no step of the second before the last of the first."""
+    config = offline(tmp_path)
+
+    def session(now: str) -> str:
+        monkeypatch.setattr(run_folder, "_now", lambda: now)
+        with RunFolder(config, "digits", "cpu") as folder:
+            folder.status("preempted", 1, 2)
+        files = list(config.folder.glob("wandb/offline-run-*/*.wandb"))
+        (identity,) = {record.run.run_id for file in files for record in records(file) if record.HasField("run")}
+        shutil.rmtree(config.folder / "wandb")
+        return identity
+
+    plain = f"default-{config.run_id}"
+    first = session("2026-01-02T03:04:05+0000")
+    assert first == session("2026-01-02T04:00:00+0000") == f"{plain}-20260102030405"
+    shutil.rmtree(config.folder)
+    assert session("2026-01-02T05:00:00+0000") == f"{plain}-20260102050000"
+    file = config.folder / "provenance.json"
+    said = json.loads(file.read_text())
+    del said["wandb_id"]  # as runs of before have it
+    file.write_text(json.dumps(said))
+    assert session("2026-01-02T06:00:00+0000") == plain
 
 
 def test_lines_without_a_step_cost_no_step(tmp_path: Path) -> None:
