@@ -31,6 +31,7 @@ class Algorithm:
     delay = 0  # steps that background messages may take before a step waits for them; an option of this name sets it
     mixes = False  # whether its ranks hold different weights, which `mix` changes
     wraps = False  # whether its messages are sent inside backward, by the module that `wrap` returns
+    settles = False  # whether its first backward sends other messages than later ones, so that a resume repeats it
     takes_shapes = False  # whether the constructor also takes `shapes` of the model's layers, in the vector's order
     scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
     messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values

@@ -32,6 +32,9 @@ class Algorithm(algorithms.Algorithm):
     `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, as the hook does.
     Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD (two for the hook's three).
     PowerSGD's residual lives in PyTorch's hook, so a resumed run starts with an empty one.
+
+    DDP begins with one bucket and forms the others in the order of its first backward. As a sum of three nodes or more
+    depends on where its buckets lie, a resumed run does a backward that does not count before it goes on.
     """
 
     wraps = takes_shapes = True
@@ -50,6 +53,7 @@ class Algorithm(algorithms.Algorithm):
         self.inner = powersgd.Algorithm(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
+        self.settles = hook != "powersgd"  # which counts its steps, and has one bucket
 
     def wrap(self, model: nn.Module, collective: Collective) -> DistributedDataParallel:
         """Wraps `model` in DDP, whose backward leaves the mean gradient of all ranks."""

@@ -22,6 +22,7 @@ class Interrupt(threading.Event):
     final = False
     number: int | None = None  # the first signal
     stops_at: int | None = None  # the step after which the ranks agree next, once they train
+    agreed = False  # whether it was set on any rank when the last run ended, for ranks that have one each
     speaks = False  # whether this process answers the user
 
     def handle(self, number: int, frame: FrameType | None) -> None:

@@ -225,7 +225,9 @@ def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
         if config.machines is not None:
             rank.machines = made_up(config.machines, rank.size)
         result = main(config, rank, data)
-        rank.control.barrier()  # no rank disconnects while another still receives
+        # No rank disconnects while another still receives, and all learn alike whether to begin a next run.
+        told = rank.control.all_reduce(torch.tensor([float(rank.interrupt.is_set())]))
+        rank.interrupt.agreed = bool(told.item())
         return result
     except CollectiveError as error:
         raise rank.cause(error) from error

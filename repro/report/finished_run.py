@@ -25,7 +25,7 @@ STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}  # of a run that is done
 PROVENANCE: Fields = {
     "data?": (TEXT,), "fingerprint?": (TEXT,), "versions?": (OBJECT,), "cpu?": (TEXT,), "cpus?": (WHOLE, NULL),
     "processor?": (OBJECT,), "rates?": (OBJECT,), "gpus?": (LIST,), "device?": (TEXT,), "platform?": (TEXT,),
-    "git?": (OBJECT, NULL),
+    "git?": (OBJECT, NULL), "timed_on?": (OBJECT,),
 }  # fmt: skip
 COUNTED = (NUMBER, NULL)
 LINES: dict[str, Fields] = {  # by kind
@@ -66,6 +66,11 @@ class Run:
     def content(self) -> Content:
         return Content(self.provenance.get("data", self.config.data.name), self.provenance.get("fingerprint", ""))
 
+    @property
+    def timed_on(self) -> dict[str, Any]:
+        """Returns the provenance with the machine that timed the run, where another one went on with it."""
+        return self.provenance | self.provenance.get("timed_on", {})
+
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.metrics if line["kind"] == kind]
 
@@ -95,12 +100,19 @@ def _config(place: Path) -> Config:
 
 def _provenance(file: Path) -> dict[str, Any]:
     said = _object(file, PROVENANCE)
-    for name, kinds in (("versions", (TEXT,)), ("rates", (NUMBER,))):
-        _check(said.get(name, {}), dict.fromkeys(said.get(name, {}), kinds), f"{file.name}: {name}")
-    if not all(isinstance(gpu, str) for gpu in said.get("gpus", [])):
-        raise Damaged(f"{file.name}: gpus has an entry that is no text")
+    _machine(said, file.name)
     _check(said.get("git") or {}, {"commit?": (TEXT,)}, f"{file.name}: git")
+    if "timed_on" in said:
+        _check(said["timed_on"], PROVENANCE, f"{file.name}: timed_on")
+        _machine(said["timed_on"], f"{file.name}: timed_on")
     return said
+
+
+def _machine(said: dict[str, Any], at: str) -> None:
+    for name, kinds in (("versions", (TEXT,)), ("rates", (NUMBER,))):
+        _check(said.get(name, {}), dict.fromkeys(said.get(name, {}), kinds), f"{at}: {name}")
+    if not all(isinstance(gpu, str) for gpu in said.get("gpus", [])):
+        raise Damaged(f"{at}: gpus has an entry that is no text")
 
 
 def _metrics(place: Path, status: dict[str, Any], config: Config) -> list[dict[str, Any]]:

@@ -258,11 +258,11 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         fingerprint=max(run.content.fingerprint for run in runs),  # "" is the least
         seeds=[run.config.seed for run in runs],
         runs=[place.name for place, _ in members],
-        machine={k: first.provenance[k] for k in MACHINE if k in first.provenance},
+        machine={k: first.timed_on[k] for k in MACHINE if k in first.timed_on},
         curve=curve(evaluations, first.config.data.metric),
         per_step=per_step.counted(first.metrics),
         iteration_time=middle(
-            [run.of("iteration_time") for run in runs if same_machine.alike(run.provenance, first.provenance)]
+            [run.of("iteration_time") for run in runs if same_machine.alike(run.timed_on, first.timed_on)]
         ),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
         seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),

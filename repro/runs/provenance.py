@@ -14,6 +14,7 @@ from typing import Any
 
 from repro.runs import machine
 
+MACHINE = ("host", "platform", "cpu", "cpus", "processor", "rates", "gpus", "device")  # what seconds depend on
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 
@@ -33,6 +34,11 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "device": device,
         "data": data,
     }
+
+
+def of_machine(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a record says of its machine."""
+    return {name: record[name] for name in MACHINE if name in record}
 
 
 def git(package: Path) -> dict[str, Any] | None:

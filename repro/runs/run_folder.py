@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from repro.json_text import json_text
 from repro.runs import lock, metrics, per_step, progress, provenance
 from repro.runs.lock import Lock
 from repro.runs.metrics import Metrics, Position
-from repro.runs.wandb_mirror import Draw, Mirror, redact
+from repro.runs.wandb_mirror import Draw, Mirror, identity_of, redact
 from repro.whole_files import FULL, explain, overwrite, write_whole
 
 FILES = ("config.yaml", "provenance.json", metrics.NAME, "status.json")
@@ -74,17 +74,21 @@ class RunFolder:
             "end": None,
             "earlier": sessions,
         }
+        if earlier:  # what the first session timed stays in metrics.jsonl, and this may be another machine
+            self.provenance["timed_on"] = earlier.get("timed_on", provenance.of_machine(earlier))
+        self.provenance["wandb_id"] = identity_of(self.config, earlier, self.provenance["start"])
         self._save_provenance()
         self.metrics = Metrics(self.folder)
-        try:
+        with ExitStack() as opened:  # what is to be closed if the rest fails
+            opened.callback(self.metrics.close)
             self.progress = progress.show(self.config)
+            opened.callback(self.progress.close)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
             with self.waits("W&B"):
-                self.mirror = Mirror(self.config, self.draw)
+                self.mirror = Mirror(self.config, self.provenance["wandb_id"], self.draw)
+            opened.callback(self.mirror.finish, {}, ok=False)
             self.status("running", 0, 0)
-        except BaseException:
-            self.metrics.close()
-            raise
+            opened.pop_all()
 
     def resume(self, step: int, position: Position | None = None, passed_over: Sequence[str] = ()) -> None:
         """Goes on after `step`: removes what an earlier, longer session wrote beyond it, and a torn line.
@@ -95,6 +99,8 @@ class RunFolder:
         aside = _kept_aside(self.folder) if passed_over and not step else None
         self.metrics.cut(step, position)
         self.provenance["resumed_at"] = step
+        if not step:
+            self.provenance.pop("timed_on", None)  # this session times again
         self._save_provenance()
         why = f": {'; '.join(passed_over)}" if passed_over else ""
         if step:
@@ -255,7 +261,8 @@ def _kept_aside(folder: Path) -> Path:
 
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: record.get(name) for name in ("argv", "git", "host", "device", "start", "end")}
+    said = {name: record.get(name) for name in ("argv", "git", "start", "end", "resumed_at")}
+    return said | provenance.of_machine(record)
 
 
 def run_folders(results: Path) -> list[Path]:

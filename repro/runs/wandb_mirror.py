@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from repro.cluster import preempt
 from repro.config.schema import Config
+from repro.iteration_time import is_measured
 from repro.runs import progress, run_name
 from repro.tables import Row
 
 # (experiment, folder of all runs, where to draw) -> the experiment's figures by name, and its claims with verdicts.
 # Both are of every finished run there, so that the last run's copy has them all.
 Draw = Callable[[str, Path, Path], tuple[dict[str, Path], list[Row]]]
+
+
+def identity_of(config: Config, earlier: dict[str, Any], start: str) -> str:
+    """Returns W&B's id of a run: the one that `earlier` provenance holds, or one of its own for a run that starts now.
+
+    A folder may be removed and its run trained again, and W&B drops lines of earlier steps than an id has.
+    """
+    plain = f"{config.folder.parent.name}-{config.run_id}"
+    if earlier:
+        return str(earlier.get("wandb_id", plain[:128]))  # runs of before do not hold it
+    return f"{plain[:113]}-{re.sub('[^0-9]', '', start)[:14]}"
 
 
 def redact(text: str) -> str:
@@ -27,9 +40,11 @@ def redact(text: str) -> str:
 class Mirror:
     """Copies a run to W&B. It never asks, and when it fails, training goes on and one line says so."""
 
-    def __init__(self, config: Config, draw: Draw | None = None):
+    def __init__(self, config: Config, identity: str, draw: Draw | None = None):
+        """`identity` is W&B's id of the run, by which a later session goes on with it."""
         self.run: Any = None
-        self.config, self.draw = config, draw
+        self.step = 0  # of the last line that said one
+        self.config, self.identity, self.draw = config, identity, draw
         if config.wandb.mode != "disabled":
             with preempt.shielded():
                 self._try(self._start, config)
@@ -41,23 +56,26 @@ class Mirror:
         if mode == "online" and not _logged_in(wandb):
             progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
             mode = "offline"
+        if wandb.run is not None:  # of a mirror that failed: init would go on with it
+            wandb.run.finish()
         self.run = wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
-            id=f"{config.folder.parent.name}-{config.run_id}"[:128],
+            id=self.identity,
             resume="allow" if mode == "online" else None,
             dir=config.folder, config=dataclasses.asdict(config),
             settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
         )  # fmt: skip
+        self.step = self.run.starting_step  # W&B drops lines of earlier steps
         # Runs of other batches lie over each other by epoch; by step they would not.
         self.run.define_metric("eval/epoch")
         self.run.define_metric("eval/*", step_metric="eval/epoch")
 
     def log(self, line: dict[str, Any]) -> None:
         if self.run is not None:
-            kind = line["kind"]
-            values = {f"{kind}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
-            self._try(self.run.log, values, step=line.get("step"))
+            self.step = line.get("step", self.step)  # without one W&B would count the line as a step
+            values = {f"{_group(line)}/{k}": v for k, v in line.items() if k not in ("kind", "step") and v is not None}
+            self._try(self.run.log, values, step=self.step)
 
     def finish(self, values: dict[str, Any], ok: bool) -> None:
         if self.run is not None:
@@ -85,6 +103,14 @@ class Mirror:
         except Exception as error:  # whatever W&B does, the run does not end by it
             self.run = None
             progress.warn(f"W&B: {redact(str(error))}. Training goes on; metrics.jsonl has everything.")
+
+
+def _group(line: dict[str, Any]) -> str:
+    """Returns under which key W&B has a line; iterations of several networks and sources have one each."""
+    kind = str(line["kind"])
+    if kind != "iteration_time":
+        return kind
+    return f"{kind}/{line.get('network')}/{'measured' if is_measured(str(line.get('source'))) else 'modelled'}"
 
 
 def _logged_in(wandb: Any) -> bool:

@@ -42,11 +42,23 @@ def run(folder: Path, name: str, out: Path | None) -> Path:
         raise ConfigError(f"--out {file}: what --format {name} writes must end in {form.suffix}.")
     places.check_file(file)
     network = trained.load(folder)
-    content = form.written(network)
+    content = _content(network, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, content)
     print(screen.sentence(said(file, len(content), network.about)))
     return file
+
+
+def _content(network: Trained, name: str) -> bytes:
+    try:
+        return FORMATS[name].written(network)
+    except (RuntimeError, ValueError) as error:  # of torch.export too
+        first: BaseException = error
+        while first.__cause__ is not None:  # that of ONNX says in which of its own steps it was
+            first = first.__cause__
+        model, why = network.about["network"]["name"], str(first).partition("\n")[0].rstrip(". ")
+        other = "" if name == "safetensors" else "; try --format safetensors"
+        raise ConfigError(f"model={model} cannot be written as {name}: {why}{other}") from error
 
 
 def require(packages: tuple[str, ...], asked: str) -> None:
@@ -68,10 +80,10 @@ def said(file: Path, size: int, about: dict[str, Any]) -> str:
 
 
 def safetensors(network: Trained) -> bytes:
-    """Returns the state dict, under the names that the network's layers have."""
+    """Returns the state dict, under the names that the layers have; those that share a weight have a copy each."""
     from safetensors.torch import save
 
-    state = {name: tensor.contiguous() for name, tensor in network.model.state_dict().items()}
+    state = {name: tensor.contiguous().clone() for name, tensor in network.model.state_dict().items()}
     return save(state, metadata={"format": "pt", KEY: json_text(network.about)})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -15,15 +14,14 @@ import torch
 from repro.cluster import ranks
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, RunError
-from repro.iteration_time import IterationTime
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
-from repro.train import evaluation, possible, recorder, saved_state, schedule, split, timed_only
+from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
 from repro.train.hierarchical import inside
 from repro.train.joint_backward import JointBackward
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
-from repro.train.step import Batch, Step, Worker, any_rank, train_step
+from repro.train.step import Batch, Worker, any_rank, train_step
 from repro.waiting import waiting
 
 if TYPE_CHECKING:
@@ -45,6 +43,8 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
     ConfigError before anything is written.
     """
     possible.check(config)
+    if interrupt is not None:
+        interrupt.stops_at = None  # that of the run before
     machine.rates()  # for provenance.json: nothing else of ours runs yet
     try:
         if config.node is not None and before_run is not None:
@@ -106,7 +106,6 @@ class Training:
         self.window = torch.zeros(2, dtype=torch.float64)
         self.sent = Sent()
         self.began, self.made, self.told = time.perf_counter(), 0, 0.0  # the steps made since it began
-        self.timed: list[tuple[float, Step]] = []  # with the density, where this rank's clock is a node's
 
     def run(self, before_run: BeforeRun | None) -> str:
         """Trains; returns the state it ends in: done, or preempted if any rank was told to stop."""
@@ -163,8 +162,6 @@ class Training:
         if self.folder is None:
             return
         traffic, period = done.traffic, self.worker.algorithm.period
-        if self.rank.own_machine:
-            self.timed.append((density, done))
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
             "density": density, "k": self.worker.entries(density),
@@ -209,18 +206,16 @@ class Training:
         self.begin_clock()
 
     def report_measured(self) -> None:
-        """Logs the median step of a rank that has its machine to itself; the first two steps only warm up.
-
-        Logs the mean step of an algorithm that does not communicate in every step. Steps of another density than that
-        of the last, as of a density warm-up, do not count.
-        """
-        last = self.timed[-1][0] if self.timed else None
-        rows = [step.time.row() for density, step in self.timed[2:] if density == last and not step.skipped]
-        if self.folder is None or self.rank.size == 1 or not rows:
+        """Logs the iteration of a rank that has its machine to itself, unless a session that ended here has."""
+        if self.folder is None or self.rank.size == 1:
             return
-        middle = statistics.median if self.worker.algorithm.period == 1 else statistics.fmean
-        time = IterationTime(**{part: middle(row[part] for row in rows) for part in rows[0]})
-        self.folder.log(run_folder.time_line(self.config, "measured", time))
+        lines, origin = run_folder.read_metrics(self.config.folder), self.folder.provenance
+        if lines[-1]["kind"] == "iteration_time":
+            return
+        sessions, timed_on = [*origin["earlier"], origin], origin.get("timed_on", origin)
+        time = measured.iteration(lines, sessions, timed_on, self.worker.algorithm.period)
+        if time is not None:
+            self.folder.log(run_folder.time_line(self.config, "measured", time))
 
     def begin(self, before_run: BeforeRun | None) -> int:
         """Makes every rank's worker as the last usable checkpoint left it; returns its step, 0 if there is none."""
@@ -231,6 +226,7 @@ class Training:
         chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
         while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:
             self.worker = Worker(self.config, self.rank, self.data, split=divided)
+            self.worker.settle()
             problem = saved_state.load(self.worker, self.window, self.sent, found.folder)
             problems = [text for text in self.rank.control.gather_objects(problem) if text]
             if not problems:

@@ -145,6 +145,14 @@ class Worker:
             clip(self.replica.gradient, self.config.clip_grad)
         return total.item()
 
+    def settle(self) -> None:
+        """Makes the algorithm send what it sends from its second backward on; what that changes is to be loaded after.
+
+        Collective.
+        """
+        if self.algorithm.settles:
+            self.backward(list(itertools.islice(self.batches(0), 1)))
+
     def entries(self, density: float) -> int:
         """Returns k: of the whole gradient, or the sum over its buckets."""
         return sum(entries(density, span.stop - span.start) for span in self.spans)

@@ -65,12 +65,19 @@ def _run(
     summaries, failures, time_left = [], 0, TimeLeft(configs, left, said)
     try:
         for config in configs:
-            summary = _guarded(
-                config, before_run, interrupt, starts_ranks=place is None, speaks=speaks, only=len(configs) == 1
-            )
-            summaries.append(summary)
-            failures += summary["state"] not in ("done", "preempted")
-            if summary["state"] == "preempted":
+            # a signal reaches ranks of several processes at different moments: they go by what they agreed on
+            stopped = interrupt.is_set() if place is None else interrupt.agreed
+            if stopped:
+                summary = run_folder.summary(config.folder)
+                summaries.append({**summary, "state": summary["state"] or "not begun"})
+            else:
+                summary = _guarded(
+                    config, before_run, interrupt, starts_ranks=place is None, speaks=speaks, only=len(configs) == 1
+                )
+                summaries.append(summary)
+                failures += summary["state"] not in ("done", "preempted")
+                stopped = summary["state"] == "preempted"
+            if stopped:
                 _say("Stopped as asked; the same command goes on from here.", speaks)
                 break
             if config in left and (text := time_left.after(config)):
@@ -81,7 +88,7 @@ def _run(
     if speaks:
         _say("", speaks)
         ending.report(configs[: len(summaries)], summaries, given)
-        if summaries[-1]["state"] == "preempted" and not interrupt.final and environment.job():
+        if stopped and not interrupt.final and environment.job():
             _say(preempt.requeue(), speaks)
     return 1 if failures else 130 if interrupt.final else 0
 

@@ -72,6 +72,37 @@ def test_sigterm_to_the_whole_group_saves_and_stops(cluster: str, tmp_path: Path
     assert process.returncode == 130 and "same command goes on" in said, said
 
 
+SWEEP = """
+import os, signal, sys
+from repro.config.compose import compose
+from repro.train import sweep
+
+def told(config, rank, data):
+    if rank.number == rank.size - 1:
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    return []
+
+if __name__ == "__main__":
+    sys.exit(sweep.run(compose(sys.argv[2:]), told, sys.argv[2:]))
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+@pytest.mark.parametrize(("launcher", "name", "code"), [([], "SIGTERM", 130), (TORCHRUN, "SIGUSR2", 0)])
+def test_a_signal_after_the_last_agreement_keeps_the_next_runs_from_starting(
+    launcher: list[str], name: str, code: int, tmp_path: Path
+) -> None:
+    """Runs of fewer steps than lie between two agreements ignored it; under torchrun it reaches one rank alone."""
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    words = [*SMALL, "nodes=2", "steps=5", "algo=dense,topk", "threads=1", f"results={tmp_path}"]
+    run = [sys.executable, *launcher, str(tmp_path / "sweep.py"), name, *words]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=HERE)
+    assert done.returncode == code, done.stderr
+    assert state(tmp_path)["state"] == "done", "the one that ran"
+    assert done.stderr.count("Stopped as asked; the same command goes on from here.") == 1, done.stderr
+    assert "not begun" in done.stdout and "goes on with what is not done" in done.stdout
+
+
 def ranks_of(launcher: int) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_runs
 from made_up_groups import group
 
 from repro import tables
@@ -14,6 +15,7 @@ from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.figures import accuracies
 from repro.report import curves, pool_seeds, summaries
+from repro.runs import run_folder
 
 RUN = [
     "data=synthetic",
@@ -223,3 +225,39 @@ def test_what_computes_the_same_takes_the_same_compute_seconds():
     found = summaries.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
     assert [own.time.compute_s for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
     assert [own.time.communicate_s for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]
+
+
+def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path: Path) -> None:
+    """The seconds of the first session were filed under the machine of the last one."""
+    from repro.timing.before_run import before_a_run
+    from repro.train import loop
+
+    run = tiny_runs.config(tmp_path, *tiny_runs.QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
+    loop.run(run, before_a_run)
+
+    def stopped_elsewhere_after(step: int) -> dict[str, Any]:
+        for place in (run.folder / "checkpoints").glob("step-*"):
+            if int(place.name.removeprefix("step-")) > step:
+                (place / "manifest.json").unlink()
+        run_folder.write_status(run.folder, "running", step, 3)
+        file = run.folder / "provenance.json"
+        said = json.loads(file.read_text())
+        if "timed_on" not in said:
+            said |= {"cpu": "Another", "processor": {"name": "Another"}, "rates": {"float32_gflops": 3.0}}
+            file.write_text(json.dumps(said))
+        loop.run(run, before_a_run)
+        return json.loads(file.read_text())
+
+    def timed_by() -> dict[str, Any]:
+        (made,) = summaries.collect(tmp_path)[0]["default"]["groups"]
+        return made["machine"]
+
+    here = json.loads((run.folder / "provenance.json").read_text())
+    for step in (2, 2):
+        said = stopped_elsewhere_after(step)
+        assert (timed_by()["cpu"], timed_by()["rates"]) == ("Another", {"float32_gflops": 3.0})
+        assert said["cpu"] == here["cpu"] and timed_by()["git"] == here["git"]
+    sessions = [(one["cpu"], one["resumed_at"]) for one in [*said["earlier"], said]]
+    assert sessions == [("Another", 0), *[(here["cpu"], 2)] * 2]
+    stopped_elsewhere_after(0)  # nothing to go on from: it is timed again
+    assert timed_by()["processor"] == here["processor"]

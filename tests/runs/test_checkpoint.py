@@ -61,14 +61,28 @@ def test_threads_and_processes_give_the_same_bits(name, threads, processes):
 def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads):
     """Weights, momentum, residuals, generators, statistics; four steps against two, a stop, and two more."""
     run, straight = threads(name)
+    go_on_after_two_of_four(run)
+    assert equal(straight, bits(run.folder))
+    steps = [line["step"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+    assert steps == [1, 2, 3, 4]
+
+
+def go_on_after_two_of_four(run: Config) -> None:
     for path in (run.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
         (path / "manifest.json").unlink()
     run_folder.write_status(run.folder, "running", 2, 4)
     assert latest(run.folder)[0] == 2
     loop.run(run)
+
+
+@pytest.mark.parametrize("more", [["algo.bucket_mb=0.1"], ["algo.hook=fp16", "accumulate=2"]])
+def test_ddp_cut_in_two_adds_three_gradients_in_the_same_order(more, tmp_path):
+    """It begins with other buckets than it goes on with, and from three nodes on a sum depends on them."""
+    run = config(tmp_path, "algo=ddp", "nodes=3", "steps=4", "checkpoint_every=2", *QUICK, *more)
+    loop.run(run)
+    straight = bits(run.folder)
+    go_on_after_two_of_four(run)
     assert equal(straight, bits(run.folder))
-    steps = [line["step"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
-    assert steps == [1, 2, 3, 4]
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, capsys):

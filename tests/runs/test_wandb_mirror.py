@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -23,8 +24,10 @@ STEP = {"kind": "step", "loss": 2.0, "bytes_sent": 100, "messages": 3}
 
 def records(file: Path) -> Iterator[Any]:
     """The records of a run-ID.wandb file: a LevelDB log of protobufs in blocks of 32 KiB, after 7 bytes of its own."""
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # what its process still has in buffers reaches the disk
     data, place, record = file.read_bytes(), 7, b""
     while place + 7 <= len(data):
         if (left := 32768 - place % 32768) < 7:
@@ -54,6 +57,17 @@ def sent(folder: Path) -> tuple[Any, dict[str, Any], list[Any]]:
             for item in record.summary.update:
                 summary["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
     return run, summary, metrics
+
+
+def history(folder: Path) -> dict[int, dict[str, Any]]:
+    """What W&B shows over its steps, by step."""
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    found: dict[int, dict[str, Any]] = {}
+    for record in records(file):
+        if record.WhichOneof("record_type") == "history":
+            row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            found[row.pop("_step")] = row
+    return found
 
 
 def offline(folder: Path, **changes: Any) -> Any:
@@ -139,6 +153,82 @@ def test_the_mirror_offline_and_its_failure(tmp_path: Path) -> None:
         folder.status("done", 2, 2)
     assert list((config.folder / "wandb").glob("offline-run-*/*.wandb"))
     assert [line["step"] for line in run_folder.read_metrics(config.folder)] == [1, 2]
+
+
+def test_a_mirror_that_failed_takes_nothing_of_the_next_run(tmp_path: Path) -> None:
+    """W&B held its run for active and gave it to the next one, whose steps went there."""
+    first, second = (dataclasses.replace(offline(tmp_path), seed=seed) for seed in (0, 1))
+    with RunFolder(first, "digits", "cpu") as folder:
+        folder.log({**STEP, "step": 5})
+        folder.mirror._try(folder.mirror.run.log, "no mapping")
+        assert folder.mirror.run is None
+        folder.status("done", 5, 5)
+    with RunFolder(second, "digits", "cpu") as folder:
+        for step in (1, 2):
+            folder.log({**STEP, "step": step})
+        folder.status("done", 2, 2)
+    (run, _, _), (other, _, _) = sent(first.folder), sent(second.folder)
+    assert run.run_id != other.run_id and other.display_name.endswith("seed=1")
+    assert list(history(first.folder)) == [5] and list(history(second.folder)) == [1, 2]
+
+
+def test_a_folder_that_cannot_be_begun_leaves_no_run_of_wandb_behind(tmp_path: Path) -> None:
+    import wandb
+
+    config = offline(tmp_path)
+    (config.folder / "status.json").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError), RunFolder(config, "digits", "cpu"):
+        pass
+    assert list(config.folder.glob("wandb/offline-run-*")) and wandb.run is None
+
+
+def test_a_run_whose_folder_was_removed_is_another_run_of_wandb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one id for both, W&B would take no step of the second before the last of the first."""
+    config = offline(tmp_path)
+
+    def session(now: str) -> str:
+        monkeypatch.setattr(run_folder, "_now", lambda: now)
+        with RunFolder(config, "digits", "cpu") as folder:
+            folder.status("preempted", 1, 2)
+        files = list(config.folder.glob("wandb/offline-run-*/*.wandb"))
+        (identity,) = {record.run.run_id for file in files for record in records(file) if record.HasField("run")}
+        shutil.rmtree(config.folder / "wandb")
+        return identity
+
+    plain = f"default-{config.run_id}"
+    first = session("2026-01-02T03:04:05+0000")
+    assert first == session("2026-01-02T04:00:00+0000") == f"{plain}-20260102030405"
+    shutil.rmtree(config.folder)
+    assert session("2026-01-02T05:00:00+0000") == f"{plain}-20260102050000"
+    file = config.folder / "provenance.json"
+    said = json.loads(file.read_text())
+    del said["wandb_id"]  # as runs of before have it
+    file.write_text(json.dumps(said))
+    assert session("2026-01-02T06:00:00+0000") == plain
+
+
+def test_lines_without_a_step_cost_no_step(tmp_path: Path) -> None:
+    """Each of them moved W&B on by one, which then dropped as many of the first steps."""
+    config = offline(tmp_path)
+    time = {"kind": "iteration_time", "nodes": 2}
+    with RunFolder(config, "digits", "cpu") as folder:
+        for seconds, network in enumerate(("ethernet1g", "ethernet10g", "infiniband100g")):
+            folder.log({**time, "source": "modelled", "network": network, "compute_s": seconds})
+        for step in (1, 2, 3):
+            folder.log({**STEP, "step": step})
+        folder.log({"kind": "eval", "step": 3, "epoch": 1.0, "train_loss": 1.5, "test_accuracy": 0.5,
+                    "samples_per_s": 10.0})  # fmt: skip
+        folder.log({**time, "source": "measured", "network": "ethernet1g", "compute_s": 7})
+        folder.status("done", 3, 3)
+    rows = history(config.folder)
+    assert list(rows) == [0, 1, 2, 3]
+    assert [rows[step]["step/loss"] for step in (1, 2, 3)] == [2.0] * 3
+    names = ("ethernet1g", "ethernet10g", "infiniband100g")
+    assert [rows[0][f"iteration_time/{name}/modelled/compute_s"] for name in names] == [0, 1, 2]
+    assert rows[3]["eval/train_loss"] == 1.5
+    assert rows[3]["iteration_time/ethernet1g/measured/compute_s"] == 7
 
 
 def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:

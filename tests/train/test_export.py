@@ -1,6 +1,7 @@
 """A trained network leaves the suite: every format gives the logits and the accuracy of the run's own evaluation."""
 
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -192,6 +193,36 @@ def test_what_cannot_be_exported_is_said_in_one_line_and_nothing_is_written(runs
     with pytest.raises(ConfigError, match="needs onnx and onnxscript.*uv sync --extra export"):
         export.run(folder, "onnx", tmp_path / "net.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+class Tied(torch.nn.Module):
+    """Has one weight under two names, as text networks do, and a branch that no graph can hold."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(192, 192), torch.nn.Linear(192, 192)
+        self.second.weight = self.first.weight
+
+    def forward(self, images):
+        logits = self.second(self.first(images.flatten(1)))
+        return logits if logits.sum() > 0 else -logits
+
+
+def test_layers_that_share_a_weight_have_a_copy_each_and_a_branch_is_refused_in_one_line(runs, tmp_path, monkeypatch):
+    about = trained.load(runs["gtopk"].folder).about
+    network = trained.Trained(Tied().eval(), about | {"network": {"name": "tied"}})
+    monkeypatch.setattr(trained, "load", lambda folder: network)
+    state = load_safetensors(export.run(Path("run"), "safetensors", tmp_path / "net.safetensors").read_bytes())
+    assert state.keys() == network.model.state_dict().keys()
+    assert torch.equal(state["first.weight"], state["second.weight"])
+    for name, suffix in (("torch-export", "pt2"), ("onnx", "onnx")):
+        with pytest.raises(ConfigError) as caught:
+            export.run(Path("run"), name, tmp_path / f"net.{suffix}")
+        said = str(caught.value)
+        assert re.fullmatch(
+            f"model=tied cannot be written as {name}: .*data-dependent.*; try --format safetensors", said
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["net.safetensors"]
 
 
 def test_a_run_is_found_by_its_names(runs):
