@@ -13,6 +13,7 @@ from repro.figures import _coverage, _draw, _times
 from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import pairs, reference, summaries
+from repro.report.as_published import as_published
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -27,7 +28,12 @@ def status(data: Results, _: str) -> str:
     verdicts = Counter(row["verdict"] for row in _rows(data, "claims"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     lines = [f"**Claims.** Of {verdicts.total()} claims of the paper that are checked here: {counts}."]
-    trained = [group for group in data.groups("convergence", ACCURACY) if group.curve]
+    densities = 1, data.paper["training"]["density"]
+    trained = [
+        group
+        for group in data.groups("convergence", ACCURACY)
+        if group.curve and group.settings["density"] in densities and as_published(group.settings)
+    ]
     if trained:
         longest = max(trained, key=lambda group: group.epochs)
         comparable = [group for group in trained if pairs.like(group) == pairs.like(longest)]
