@@ -21,6 +21,7 @@ def table(results: Results) -> list[Row]:
         return []
     epoch, setting = min(group.epochs for group in groups), _but_for_the_wire(groups[0])
     alike = [group for group in (*groups, *results.groups("convergence")) if _but_for_the_wire(group) == setting]
+    alike = [group for group in alike if same_settings.same_data(vars(group), vars(groups[0]))]
     by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, epoch)}
     sent, noise = _sent(results, groups[0]), intervals.noise_of_repeats(results.reference)
     return [_row(wire, by_wire, epoch, sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]

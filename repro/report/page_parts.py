@@ -36,7 +36,7 @@ def status(data: Results, _: str) -> str:
     ]
     if trained:
         longest = max(trained, key=lambda group: group.epochs)
-        comparable = [group for group in trained if pairs.like(group) == pairs.like(longest)]
+        comparable = [group for group in trained if pairs.alike(group, longest)]
         alike = [group for group in comparable if group.schedule == longest.schedule]
         places = _draw.algos_of([{"algo": one.algo} for one in alike])
         alike.sort(key=lambda one: places.index(one.algo))

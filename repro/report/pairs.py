@@ -9,6 +9,7 @@ from typing import Any
 from repro.report import intervals
 from repro.report.intervals import Interval
 from repro.report.momentum import effective_lr
+from repro.report.same_settings import same_data
 from repro.report.summaries import Group
 
 
@@ -47,15 +48,19 @@ class Pair:
         return intervals.of_means(_mean(self.ours, self.epoch), _mean(self.reference, self.epoch), noise)
 
 
-def like(group: Group) -> tuple[Any, ...]:
-    """Returns all that two runs must share to be compared; the length of an uncompressed run is not part of it.
+def alike(one: Group, other: Group) -> bool:
+    """Returns whether two runs may be compared: all of `_like`, and the images, are the same."""
+    return _like(one) == _like(other) and same_data(vars(one), vars(other))
+
+
+def _like(group: Group) -> tuple[Any, ...]:
+    """Returns the settings that two runs must share; the length of an uncompressed run is not part of it.
 
     Momentum may come elsewhere, or not at all, if the learning rate makes up for it.
     """
     settings = group.settings
     return (
         group.model,
-        group.data,
         group.nodes,
         settings["batch_per_node"] * settings["accumulate"],
         settings["precision"],
@@ -86,7 +91,7 @@ def _worth(pair: Pair) -> tuple[bool, float, int, int]:
 
 def of(one: Group, other: Group) -> Pair | None:
     """Pairs both at the last epoch that they share; returns None where they are unlike."""
-    if one.runs == other.runs or like(one) != like(other):
+    if one.runs == other.runs or not alike(one, other):
         return None
     common = {row["epoch"] for row in one.curve} & {row["epoch"] for row in other.curve}
     return Pair(one, other, max(common)) if common else None

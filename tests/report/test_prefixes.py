@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from repro.figures import claims, select_from_k_times_P
-from repro.report import prefixes, summaries
+from repro.report import prefixes, same_settings, summaries
 from repro.report.summaries import Group, Results
 
 OF = "select_from_k_times_P"
@@ -43,6 +43,31 @@ def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
     (pooled,) = prefixes.at_epoch([topk, again, other], 15)
     value = 100 * next(row["test_accuracy"] for row in topk.curve if row["epoch"] == 15)
     assert pooled.n == 2 and pooled.accuracies == pytest.approx({0: value - 1, 1: value})
+
+
+def test_seeds_on_other_images_are_not_of_one_setting() -> None:
+    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    same, other = dataclasses.replace(topk, seeds=[1]), dataclasses.replace(topk, seeds=[2], fingerprint="another")
+    old = dataclasses.replace(topk, seeds=[3], fingerprint="")
+    pooled = prefixes.at_epoch([topk, other, same, old], 15)
+    assert [sorted(one.accuracies) for one in pooled] == [[0, 1, 3], [2]]
+
+    committed = summaries.load()
+    renamed = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
+    found = prefixes.with_whole_runs(results(committed, [renamed], [topk]), OF)
+    assert [group.data for group in found] == [renamed.data]
+
+
+def test_a_run_on_other_images_stays_beside_the_committed_one() -> None:
+    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    other = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
+    again = dataclasses.replace(topk, runs=["again"])
+    there = {"groups": [vars(topk)]}
+    beside = same_settings.put_over(there, {"groups": [vars(other)]})["groups"]
+    assert sorted(group["data"] for group in beside) == [topk.data, other.data]
+    assert [group["runs"] for group in same_settings.put_over(there, {"groups": [vars(again)]})["groups"]] == [
+        ["again"]
+    ]
 
 
 def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:
