@@ -34,7 +34,7 @@ class Pair:
     @property
     def accuracies(self) -> tuple[float, float]:
         """Returns the mean test accuracies of both at that epoch, in percent."""
-        return _mean(self.ours, self.epoch)[0], _mean(self.reference, self.epoch)[0]
+        return mean(self.ours, self.epoch)[0], mean(self.reference, self.epoch)[0]
 
     def seeds(self) -> list[int]:
         """Returns the seeds whose accuracy both have kept."""
@@ -45,7 +45,7 @@ class Pair:
         mine, theirs = accuracies(self.ours, self.epoch), accuracies(self.reference, self.epoch)
         if shared := self.seeds():
             return intervals.of_pairs([mine[seed] - theirs[seed] for seed in shared], noise)
-        return intervals.of_means(_mean(self.ours, self.epoch), _mean(self.reference, self.epoch), noise)
+        return intervals.of_means(mean(self.ours, self.epoch), mean(self.reference, self.epoch), noise)
 
 
 def alike(one: Group, other: Group) -> bool:
@@ -105,7 +105,8 @@ def accuracies(group: Group, epoch: float) -> dict[int, float]:
     return {seed: 100 * own[place] for seed, own in zip(group.seeds, group.seed_accuracies, strict=False)}
 
 
-def _mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
+def mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
+    """Returns mean and deviation of the test accuracies at `epoch`, in percent, and the number of seeds."""
     row = next(row for row in group.curve if row["epoch"] == epoch)
     std = row["test_accuracy_std"]
     return 100 * row["test_accuracy"], None if std is None else 100 * std, group.n

@@ -18,28 +18,20 @@ WHOLE = "convergence"  # the experiment of whole runs
 
 @dataclass(frozen=True)
 class Pooled:
-    """Holds the accuracy of each seed at one epoch; `group` has the settings of all, but for where they end."""
+    """Holds accuracies in percent at one epoch; `group` has the settings of all runs, but for where they end."""
 
     group: Group
-    accuracies: dict[int, float]  # in percent, by seed
-
-    @property
-    def n(self) -> int:
-        return len(self.accuracies)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.accuracies.values())
-
-    @property
-    def std(self) -> float | None:
-        return statistics.stdev(self.accuracies.values()) if self.n > 1 else None
+    mean: float
+    std: float | None
+    n: int
+    accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
 
 
 def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
     """Returns one item for all groups of one setting, but for where they end, and one data, with an evaluation there.
 
-    A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs.
+    A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs. Groups
+    that kept the mean of their seeds alone count where no other has a seed's own: the one of the most seeds.
     """
     settings: dict[str, list[list[Group]]] = {}
     for group in (group for group in groups if any(row["epoch"] == epoch for row in group.curve)):
@@ -49,7 +41,17 @@ def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
             of_setting.append(members := [])
         members.append(group)
     alike = [members for of_setting in settings.values() for members in of_setting]
-    return [Pooled(same[0], _by_seed([pairs.accuracies(one, epoch) for one in same])) for same in alike]
+    return [_pooled(same, epoch) for same in alike]
+
+
+def _pooled(same: list[Group], epoch: float) -> Pooled:
+    each = _by_seed([pairs.accuracies(one, epoch) for one in same])
+    if not each:
+        largest = max(same, key=lambda group: group.n)
+        return Pooled(largest, *pairs.mean(largest, epoch), {})
+    values = list(each.values())
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Pooled(same[0], statistics.fmean(values), std, len(values), each)
 
 
 def _same_data(one: Group, other: Group) -> bool:
