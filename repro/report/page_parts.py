@@ -164,9 +164,11 @@ def _time(name: str, data: Results) -> str | None:
     rows = [row for row in _rows(data, "relaxations") if (row["algorithm"], row["network"]) == (title, _link())]
     if rows:
         row = max(rows, key=lambda row: row["nodes"])
+        gain = row["over dense"]
         return (
-            f"{row['iteration (ms)']:,.0f} ms an iteration, {row['over dense']:.2f} times as fast as dense "
-            f"({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
+            f"{row['iteration (ms)']:,.0f} ms an iteration"
+            + ("" if gain is None else f", {gain:.2f} times as fast as dense")
+            + f" ({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
         )
     row = _first(_rows(data, "families"), algo=name)
     return row and (
