@@ -57,5 +57,8 @@ def of(data: Mapping[str, Any]) -> Metric:
 
 
 def of_line(line: Mapping[str, Any]) -> Metric:
-    """Returns the measure of an evaluation, or of a point of a curve, that has one of them."""
-    return PERPLEXITY if line.get(PERPLEXITY.key) is not None else ACCURACY
+    """Returns the measure of an evaluation, or of a point of a curve, that has one of them, be its number known or not.
+
+    A network that diverged at once has a perplexity that is no number.
+    """
+    return PERPLEXITY if PERPLEXITY.key in line else ACCURACY

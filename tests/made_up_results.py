@@ -107,7 +107,7 @@ def everything() -> Results:
         },
         "dilated": _groups(
             [
-                dilated(group("resnet20", a, nodes=p), overlap)
+                dilated(group("resnet20", a, nodes=p, batch=128), overlap)
                 for a, overlap in (("dense", "off"), ("dense", "on"), ("topk", "off"), ("gtopk", "off"))
                 for p in (8, 32)
             ]
@@ -119,7 +119,7 @@ def everything() -> Results:
             for gbps in (1, 10, 100)
         ),
         "authors_messages": _groups(
-            made_theirs(dilated(group("resnet20", "gtopk", nodes=32), "off"), authors, more_s)
+            made_theirs(dilated(group("resnet20", "gtopk", nodes=32, batch=128), "off"), authors, more_s)
             for authors, more_s in (("none", 0.0), ("pairs", 0.001), ("barriers", 0.0005), ("all", 0.002))
         ),
         "lab/dilation": {"rows": [slowed("gtopk", 4, dilation) for dilation in (1, 8, 16)]},

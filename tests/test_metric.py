@@ -13,6 +13,7 @@ def test_the_data_say_which_measure_it_is():
         assert compose([word])[0].data.metric is measure
     assert metric.of({"name": "cifar10", "image_size": 32}) is ACCURACY  # of a summary from before there was text
     assert metric.of_line({"test_perplexity": 90.0}) is PERPLEXITY and metric.of_line({}) is ACCURACY
+    assert metric.of_line({"test_perplexity": None}) is PERPLEXITY, "it diverged"
 
 
 def test_values_are_written_in_their_unit():

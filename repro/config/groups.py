@@ -69,8 +69,20 @@ def default(model: str, key: str) -> Any:
 
 def replaces_momentum(algo: str) -> bool:
     """Returns whether the algorithm takes the place of the optimizer's momentum, which its YAML then sets to 0."""
-    values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
-    return "algo" in values and values.get("momentum") == 0
+    return bool(_beside(algo).get("momentum") == 0)
+
+
+@functools.cache
+def algo_default(algo: str, model: str, key: str) -> Any:
+    """Returns the value of a key outside of `algo.` that a run of both has by default; `algo` may be unknown here."""
+    own = _beside(algo) if algo in group_options("algo") else {}
+    return own[key] if key in own else default(model, key)
+
+
+def _beside(algo: str) -> dict[str, Any]:
+    """Returns what the algorithm's YAML sets besides its own options."""
+    values: dict[str, Any] = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
+    return values if "algo" in values else {}
 
 
 def declaration(declared: dict[str, Any], option: str) -> tuple[Any, Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from repro import metric
 from repro.figures import _draw, _legend
 from repro.metric import Metric
 from repro.report import prefixes, reference_curves
+from repro.report.as_published import as_published, has_usual_rate
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
@@ -25,11 +26,13 @@ LONG = 24  # epochs: longer curves are thin lines
 def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
     """Selects, for each model, runs over the same schedule: curves of unlike schedules never share a panel.
 
-    If there are uncompressed runs, it takes these: of each setting the longest, whole or its first epochs. Otherwise it
-    takes those compressed to one number of epochs: the one with the most settings to compare, and of several the
+    Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
+    these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one. Otherwise
+    it takes those compressed to one number of epochs: the one with the most settings to compare, and of several the
     largest.
     """
-    return [chosen for model in dict.fromkeys(g.model for g in groups) for chosen in _of_one_schedule(groups, model)]
+    usual = [group for group in groups if as_published(group.settings)]
+    return [chosen for model in dict.fromkeys(g.model for g in usual) for chosen in _of_one_schedule(usual, model)]
 
 
 def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
@@ -40,9 +43,10 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
         epochs = max(counts, key=lambda epochs: (counts[epochs], epochs))
         return [group for group in of_model if group.settings["epochs"] == epochs]
     longest: dict[tuple[Any, ...], Group] = {}
-    for group in sorted(as_it_is, key=lambda group: (group.epochs, group.n)):
+    for group in sorted(as_it_is, key=lambda group: (has_usual_rate(group.settings), group.epochs, group.n)):
         settings = group.settings
-        longest[group.algo, settings["density"], settings["batch_per_node"], group.nodes] = group
+        batch = settings["batch_per_node"] * settings["accumulate"]
+        longest[group.algo, settings["density"], batch, group.nodes] = group
     return [group for group in as_it_is if group in longest.values()]
 
 

@@ -5,13 +5,11 @@ n counts runs, and in the lab the fewest repeats of a measurement that the claim
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from repro.compression.pair_sizes import LOSSLESS
-from repro.config import groups
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
-from repro.report import intervals, momentum, pairs, prefixes, reference_curves, verdicts
+from repro.report import intervals, pairs, prefixes, reference_curves, verdicts
+from repro.report.as_published import as_published
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
 from repro.report.summaries import Group, Results
@@ -76,28 +74,7 @@ def _accuracy(results: Results) -> Iterator[Row]:
 def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Group]:
     groups = prefixes.with_whole_runs(results, experiment)
     of_both = [group for group in groups if (group.model, group.algo) == (model, algo)]
-    return [group for group in of_both if _as_published(group.settings)]
-
-
-def _as_published(settings: dict[str, Any]) -> bool:
-    """Returns whether a run has the paper's rules of what is selected, from what, and of how it is applied.
-
-    The k largest of each node's whole gradient are selected exactly, clipped and warmed up as the authors' code does,
-    and travel unrounded; what is lost goes where the paper says, and momentum comes after aggregation.
-    """
-    algo, model = settings["algo"], settings["model"]["name"]
-    warmup = groups.default(model, "density_warmup")  # density_sensitivity does not scale it
-    changed = algo.get("clip") or algo.get("boost", 1) != 1 or algo["options"].get("residual", "paper") != "paper"
-    return (
-        momentum.rule(settings) == momentum.AFTER
-        and not changed
-        and algo.get("wire", "pairs") in LOSSLESS
-        and algo.get("selector", "exact") == "exact"
-        and settings.get("scope", "global") == "global"
-        and not settings.get("hierarchical")
-        and (settings.get("clip_grad") or 0.0) == groups.default(model, "clip_grad")
-        and (settings["density"] == 1 or settings.get("density_warmup", warmup) == warmup)
-    )
+    return [group for group in of_both if as_published(group.settings)]
 
 
 def _compared(

@@ -57,6 +57,8 @@ def draw(rows: list[Row]) -> Figure:
 def scale(densities: Iterable[float]) -> dict[float, tuple[str, str]]:
     """Returns colour and marker of each density, the highest first: the sparser, the lighter, by logarithm."""
     order = sorted(densities, reverse=True)
+    if not order:
+        return {}
     high, low = math.log(order[0]), math.log(order[-1])
     shades = [DARK - (DARK - LIGHT) * (high - math.log(one)) / ((high - low) or 1.0) for one in order]
     colours = [to_hex(colormaps["Greens"](shade)) for shade in shades]

@@ -1,5 +1,7 @@
 """Lists real iterations on 8 nodes with shaped 1 Gbps links, and their speed-ups beside the published ones."""
 
+from typing import Any
+
 from repro.config import groups
 from repro.figures import _draw, _times
 from repro.iteration_time import PARTS, IterationTime
@@ -8,6 +10,7 @@ from repro.tables import Row
 
 TITLE = "Iterations measured on shaped 1 Gbps links"
 COMMAND = "repro run experiment=lab"
+BESIDE = {"batch_per_node": "batch per node", "density": "density", "precision": "precision", "overlap": "overlap"}
 
 
 def table(results: Results) -> list[Row]:
@@ -17,13 +20,16 @@ def table(results: Results) -> list[Row]:
 def compared(results: Results, experiment: str) -> list[Row]:
     """Returns measured and modelled seconds in separate rows; the speed-up is over dense of the same source and nodes.
 
-    An iteration takes less than its parts where communication hides behind compute.
+    An iteration takes less than its parts where communication hides behind compute. A setting that tells rows of one
+    algorithm apart has a column.
     """
     rows = _times.of_experiment(results, experiment)
-    totals = {_key(row, row["algo"]): IterationTime.of(row).total for row in rows}
+    exact = [row for row in rows if row["algo"] == "dense" and row["overlap"] == "off"]
+    of_dense = {_place(row): IterationTime.of(row).total for row in exact}
+    beside = [name for name in BESIDE if _differs(rows, name)]
     table = []
     for row in rows:
-        total, dense = totals[_key(row, row["algo"])], totals.get(_key(row, "dense"))
+        total, dense = IterationTime.of(row).total, of_dense.get(_place(row))
         rates = results.paper["throughput_per_node"].get(row["model"], {})
         ours, theirs = (rates.get(algo, {}).get(row["nodes"]) for algo in (row["algo"], "dense"))
         table.append(
@@ -32,6 +38,7 @@ def compared(results: Results, experiment: str) -> list[Row]:
                 "network": groups.title("network", row["network"]),
                 "algorithm": _draw.algo_name(row["algo"]),
                 "nodes": row["nodes"],
+                **{BESIDE[name]: row[name] for name in beside},
                 "source": row["source"],
                 **{f"{part[:-2]} (ms)": 1e3 * row[part] for part in PARTS},
                 "iteration (ms)": 1e3 * total,
@@ -42,5 +49,11 @@ def compared(results: Results, experiment: str) -> list[Row]:
     return table
 
 
-def _key(row: Row, algo: str) -> tuple[str, str, int, str, str]:
-    return row["model"], algo, row["nodes"], row["source"], row["network"]
+def _place(row: Row) -> tuple[Any, ...]:
+    """Returns what an iteration shares with the dense one that it is compared with, whose density is always 1."""
+    return tuple(row[name] for name in ("model", "nodes", "source", "network", "batch_per_node", "precision"))
+
+
+def _differs(rows: list[Row], name: str) -> bool:
+    """Returns whether rows of one network and algorithm have several values of `name`."""
+    return len({(row["model"], row["algo"], row[name]) for row in rows}) > len({(r["model"], r["algo"]) for r in rows})

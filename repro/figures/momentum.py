@@ -38,7 +38,7 @@ def table(results: Results) -> list[Row]:
             "limit": sum(row["limits"]) / len(row["limits"]),
             "least": min(row["limits"]),
             "most": max(row["limits"]),
-            **dict.fromkeys(("model", "algo", "nodes", "schedule", "epoch", "precision")),
+            **dict.fromkeys(("model", "algo", "nodes", "data", "schedule", "epoch", "precision")),
             **dict.fromkeys(("test_accuracy", "test_accuracy_std")),
         }
         for row in computed.get("rows", [])
@@ -73,6 +73,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float) -> Row:
         "model": pooled.group.model,
         "algo": _named(pooled.group),
         "nodes": pooled.group.nodes,
+        "data": pooled.group.data,
         "schedule": schedule,
         "epoch": epoch,
         "precision": settings["precision"],
@@ -121,7 +122,8 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def _panel(row: Row) -> tuple[Any, ...]:
-    return row["nodes"], row["epoch"], row["precision"], row["model"]
+    """Returns what all runs of a panel share, as those of a `_kind` do."""
+    return row["nodes"], row["epoch"], row["precision"], row["model"], row["schedule"], row["data"]
 
 
 def _accuracies(panel: Any, rows: list[Row]) -> None:
@@ -149,8 +151,8 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         counts = ", ".join(map(str, sorted({row["n"] for row in alike})))
         density = min(row["density"] for row in alike)
         lines.append(
-            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, density {density:g}, {kind[2]}, "
-            f"{alike[0]['schedule']}, n = {counts}."
+            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density:g}, "
+            f"{kind[2]}, {kind[4]}, n = {counts}."
         )
     if any(row["rule"] == momentum.NONE for row in runs):
         lines.append("No momentum: ten times the learning rate, where no other is named.")

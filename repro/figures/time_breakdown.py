@@ -32,7 +32,7 @@ def table(results: Results) -> list[Row]:
             same = (model, "gtopk", NODES, "published", _times.PUBLISHED_ON, cells["batch_per_node"])
             rows.append(_times.as_row(*same, time))
     rows += [row for row in _times.beside_the_paper(results) if row["source"] != "published"]
-    rows += [row for row in _times.dilated(results) if (row["node"], row["overlap"]) == ("paper", "on")]
+    rows += _times.on_the_papers_node(results, overlap="on")
     rows = [
         {"overlap": "off"} | row | {"communicate_s": IterationTime.of(row).open_s}
         for row in rows

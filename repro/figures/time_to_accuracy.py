@@ -14,7 +14,8 @@ from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _draw, _legend
 from repro.metric import ACCURACY
-from repro.report import momentum, time_to_target
+from repro.report import time_to_target
+from repro.report.as_published import as_published
 from repro.report.summaries import Group, Results
 from repro.report.time_to_target import Reach
 from repro.tables import Row
@@ -35,7 +36,7 @@ def table(results: Results) -> list[Row]:
     trained = [
         group
         for group in time_to_target.trained(results)
-        if group.metric == ACCURACY and _form(group) and _own_momentum(group)
+        if group.metric == ACCURACY and _form(group) and as_published(group.settings)
     ]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
@@ -77,11 +78,6 @@ def _form(group: Group) -> str | None:
     about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
     known = group.timed and group.per_step.get("k")
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
-
-
-def _own_momentum(group: Group) -> bool:
-    """Returns whether momentum comes where it does by default in this algorithm."""
-    return (momentum.rule(group.settings) == momentum.AFTER) != groups.replaces_momentum(group.algo)
 
 
 def _batch(group: Group) -> int:

@@ -13,13 +13,17 @@ Evaluations = list[dict[str, Any]]  # the "eval" lines of one run's metrics.json
 
 
 def curve(evaluations: list[Evaluations], measure: Metric = ACCURACY) -> list[Row]:
-    """Returns mean and sample standard deviation over the seeds, at the epochs that every seed has evaluated."""
+    """Returns mean and sample standard deviation over the seeds, at the epochs that every seed has evaluated.
+
+    Both are None where a seed has no number, as one that diverged: they would be those of fewer seeds than are named.
+    """
     by_epoch, common = _by_epoch(evaluations)
     rows = []
     for epoch in common:
         row: Row = {"epoch": epoch, "step": by_epoch[0][epoch]["step"]}
         for name in (*LOSSES, measure.key):
-            mean, std = mean_std(lines[epoch].get(name) for lines in by_epoch)
+            values = [lines[epoch].get(name) for lines in by_epoch]
+            mean, std = (None, None) if None in values else mean_std(values)
             row |= {name: mean, f"{name}_std": std}
         rows.append(row)
     return rows

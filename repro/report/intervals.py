@@ -66,6 +66,7 @@ def of_means(a: tuple[float, float | None, int], b: tuple[float, float | None, i
     return Interval(mean, mean - half, mean + half, min(n_a, n_b), math.hypot(std_a, std_b), how)
 
 
+_ONCE = "one time, not repeated"
 _ALONE = f"one pair, {FAR:g} deviations of the reference curves' repeats either way"
 
 
@@ -78,6 +79,8 @@ def _alone(difference: float, noise: float | None) -> Interval:
 def of_factor(a: tuple[float, float, int], b: tuple[float, float, int]) -> Interval:
     """Returns the factor a / b of two (median, half interquartile range, repeats), by Welch's method on logarithms."""
     # of normal values half that range is 0.6745 deviations, and the error of a median 1.2533 times that of a mean
+    if min(a[2], b[2]) == 1:
+        return point(a[0] / b[0], _ONCE)
     error = 1.2533 / 0.6745
     one, other = ((math.log(median), error * spread / median, repeats) for median, spread, repeats in (a, b))
     factor = of_means(one, other, None)
@@ -88,6 +91,8 @@ def of_factor(a: tuple[float, float, int], b: tuple[float, float, int]) -> Inter
 def of_repeats(a: Sequence[float], b: Sequence[float]) -> Interval:
     """Returns the factor of the means of two repeated measurements, by Welch's method on their logarithms."""
     one, other = ([math.log(value) for value in values] for values in (a, b))
+    if min(len(one), len(other)) == 1:
+        return point(math.exp(statistics.fmean(one) - statistics.fmean(other)), _ONCE)
     first, second = ((statistics.fmean(logs), statistics.stdev(logs), len(logs)) for logs in (one, other))
     factor = of_means(first, second, None)
     low, mean, high = map(math.exp, (factor.low, factor.mean, factor.high))

@@ -13,6 +13,7 @@ from repro.figures import _coverage, _draw, _times
 from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import pairs, reference, summaries
+from repro.report.as_published import as_published
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -27,10 +28,15 @@ def status(data: Results, _: str) -> str:
     verdicts = Counter(row["verdict"] for row in _rows(data, "claims"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     lines = [f"**Claims.** Of {verdicts.total()} claims of the paper that are checked here: {counts}."]
-    trained = [group for group in data.groups("convergence", ACCURACY) if group.curve]
+    densities = 1, data.paper["training"]["density"]
+    trained = [
+        group
+        for group in data.groups("convergence", ACCURACY)
+        if group.curve and group.settings["density"] in densities and as_published(group.settings)
+    ]
     if trained:
         longest = max(trained, key=lambda group: group.epochs)
-        comparable = [group for group in trained if pairs.like(group) == pairs.like(longest)]
+        comparable = [group for group in trained if pairs.alike(group, longest)]
         alike = [group for group in comparable if group.schedule == longest.schedule]
         places = _draw.algos_of([{"algo": one.algo} for one in alike])
         alike.sort(key=lambda one: places.index(one.algo))
@@ -158,9 +164,11 @@ def _time(name: str, data: Results) -> str | None:
     rows = [row for row in _rows(data, "relaxations") if (row["algorithm"], row["network"]) == (title, _link())]
     if rows:
         row = max(rows, key=lambda row: row["nodes"])
+        gain = row["over dense"]
         return (
-            f"{row['iteration (ms)']:,.0f} ms an iteration, {row['over dense']:.2f} times as fast as dense "
-            f"({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
+            f"{row['iteration (ms)']:,.0f} ms an iteration"
+            + ("" if gain is None else f", {gain:.2f} times as fast as dense")
+            + f" ({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
         )
     row = _first(_rows(data, "families"), algo=name)
     return row and (

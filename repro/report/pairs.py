@@ -9,6 +9,7 @@ from typing import Any
 from repro.report import intervals
 from repro.report.intervals import Interval
 from repro.report.momentum import effective_lr
+from repro.report.same_settings import same_data
 from repro.report.summaries import Group
 
 
@@ -33,7 +34,7 @@ class Pair:
     @property
     def accuracies(self) -> tuple[float, float]:
         """Returns the mean test accuracies of both at that epoch, in percent."""
-        return _mean(self.ours, self.epoch)[0], _mean(self.reference, self.epoch)[0]
+        return mean(self.ours, self.epoch)[0], mean(self.reference, self.epoch)[0]
 
     def seeds(self) -> list[int]:
         """Returns the seeds whose accuracy both have kept."""
@@ -44,18 +45,22 @@ class Pair:
         mine, theirs = accuracies(self.ours, self.epoch), accuracies(self.reference, self.epoch)
         if shared := self.seeds():
             return intervals.of_pairs([mine[seed] - theirs[seed] for seed in shared], noise)
-        return intervals.of_means(_mean(self.ours, self.epoch), _mean(self.reference, self.epoch), noise)
+        return intervals.of_means(mean(self.ours, self.epoch), mean(self.reference, self.epoch), noise)
 
 
-def like(group: Group) -> tuple[Any, ...]:
-    """Returns all that two runs must share to be compared; the length of an uncompressed run is not part of it.
+def alike(one: Group, other: Group) -> bool:
+    """Returns whether two runs may be compared: all of `_like`, and the images, are the same."""
+    return _like(one) == _like(other) and same_data(vars(one), vars(other))
+
+
+def _like(group: Group) -> tuple[Any, ...]:
+    """Returns the settings that two runs must share; the length of an uncompressed run is not part of it.
 
     Momentum may come elsewhere, or not at all, if the learning rate makes up for it.
     """
     settings = group.settings
     return (
         group.model,
-        group.data,
         group.nodes,
         settings["batch_per_node"] * settings["accumulate"],
         settings["precision"],
@@ -86,7 +91,7 @@ def _worth(pair: Pair) -> tuple[bool, float, int, int]:
 
 def of(one: Group, other: Group) -> Pair | None:
     """Pairs both at the last epoch that they share; returns None where they are unlike."""
-    if one.runs == other.runs or like(one) != like(other):
+    if one.runs == other.runs or not alike(one, other):
         return None
     common = {row["epoch"] for row in one.curve} & {row["epoch"] for row in other.curve}
     return Pair(one, other, max(common)) if common else None
@@ -100,7 +105,8 @@ def accuracies(group: Group, epoch: float) -> dict[int, float]:
     return {seed: 100 * own[place] for seed, own in zip(group.seeds, group.seed_accuracies, strict=False)}
 
 
-def _mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
+def mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
+    """Returns mean and deviation of the test accuracies at `epoch`, in percent, and the number of seeds."""
     row = next(row for row in group.curve if row["epoch"] == epoch)
     std = row["test_accuracy_std"]
     return 100 * row["test_accuracy"], None if std is None else 100 * std, group.n

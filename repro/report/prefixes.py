@@ -18,34 +18,44 @@ WHOLE = "convergence"  # the experiment of whole runs
 
 @dataclass(frozen=True)
 class Pooled:
-    """Holds the accuracy of each seed at one epoch; `group` has the settings of all, but for where they end."""
+    """Holds accuracies in percent at one epoch; `group` has the settings of all runs, but for where they end."""
 
     group: Group
-    accuracies: dict[int, float]  # in percent, by seed
-
-    @property
-    def n(self) -> int:
-        return len(self.accuracies)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.accuracies.values())
-
-    @property
-    def std(self) -> float | None:
-        return statistics.stdev(self.accuracies.values()) if self.n > 1 else None
+    mean: float
+    std: float | None
+    n: int
+    accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
 
 
 def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
-    """Returns one item for all groups of the same settings, but for where they end, that have an evaluation there.
+    """Returns one item for all groups of one setting, but for where they end, and one data, with an evaluation there.
 
-    A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs.
+    A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs. Groups
+    that kept the mean of their seeds alone count where no other has a seed's own: the one of the most seeds.
     """
-    settings: dict[str, list[Group]] = {}
-    for group in groups:
-        if any(row["epoch"] == epoch for row in group.curve):
-            settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), []).append(group)
-    return [Pooled(same[0], _by_seed([pairs.accuracies(one, epoch) for one in same])) for same in settings.values()]
+    settings: dict[str, list[list[Group]]] = {}
+    for group in (group for group in groups if any(row["epoch"] == epoch for row in group.curve)):
+        of_setting = settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), [])
+        members = next((some for some in of_setting if all(_same_data(group, one) for one in some)), None)
+        if members is None:
+            of_setting.append(members := [])
+        members.append(group)
+    alike = [members for of_setting in settings.values() for members in of_setting]
+    return [_pooled(same, epoch) for same in alike]
+
+
+def _pooled(same: list[Group], epoch: float) -> Pooled:
+    each = _by_seed([pairs.accuracies(one, epoch) for one in same])
+    if not each:
+        largest = max(same, key=lambda group: group.n)
+        return Pooled(largest, *pairs.mean(largest, epoch), {})
+    values = list(each.values())
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return Pooled(same[0], statistics.fmean(values), std, len(values), each)
+
+
+def _same_data(one: Group, other: Group) -> bool:
+    return same_settings.same_data(vars(one), vars(other))
 
 
 def _by_seed(runs: list[dict[int, float]]) -> dict[int, float]:
@@ -61,9 +71,19 @@ def with_whole_runs(results: Results, experiment: str, measure: Metric | None = 
     own = results.groups(experiment, measure)
     if experiment == WHOLE or not any(group.whole for group in own):
         return own
-    settings, there = {_setting(group) for group in own}, {same_settings.identity(vars(group)) for group in own}
-    others = [group for group in results.groups(WHOLE, measure) if group.whole and _setting(group) in settings]
-    return own + [group for group in others if same_settings.identity(vars(group)) not in there]
+    settings, there = ([name(group) for group in own] for name in (_setting, _identity))
+    whole = [group for group in results.groups(WHOLE, measure) if group.whole]
+    of_these = [group for group in whole if _is_among(group, _setting(group), settings, own)]
+    return own + [group for group in of_these if not _is_among(group, _identity(group), there, own)]
+
+
+def _is_among(group: Group, name: str, names: Iterable[str], own: Iterable[Group]) -> bool:
+    """Returns whether one of `own`, whose `names` are given, has this name and the group's data."""
+    return any(other == name and _same_data(group, one) for other, one in zip(names, own, strict=True))
+
+
+def _identity(group: Group) -> str:
+    return same_settings.identity(vars(group))
 
 
 def _setting(group: Group) -> str:

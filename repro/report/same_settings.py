@@ -28,7 +28,13 @@ def same_data(a: Group, b: Group) -> bool:
 
 
 def put_over(there: Summary, new: Summary) -> Summary:
-    """Returns `there` with the groups of `new` in place of those of the same settings; all other groups stay."""
-    replaced = {identity(group) for group in new["groups"]}
-    kept = [group for group in there["groups"] if identity(group) not in replaced]
+    """Returns `there` with the groups of `new` in place of those of the same settings and data; all others stay."""
+    again: dict[str, list[Group]] = {}
+    for group in new["groups"]:
+        again.setdefault(identity(group), []).append(group)
+    kept = [
+        group
+        for group in there["groups"]
+        if not any(same_data(group, other) for other in again.get(identity(group), []))
+    ]
     return {**there, **new, "groups": sorted([*kept, *new["groups"]], key=identity)}

@@ -81,7 +81,7 @@ class Mirror:
         if self.run is not None:
             self._try(self.run.summary.update, {k: v for k, v in values.items() if v is not None})
         if self.run is not None and self.draw is not None and values.get("state") == "done":
-            self._try(self._figures, self.draw)
+            self._try_figures(self.draw)
         if self.run is not None:
             self._try(self.run.finish, exit_code=0 if ok else 1)
 
@@ -96,6 +96,13 @@ class Mirror:
             self.run.summary.update({f"verdict/{row['claim']}": row["verdict"] for row in claims})
         if shown:
             self.run.log(shown)
+
+    def _try_figures(self, draw: Draw) -> None:
+        """Draws them; without them the run is finished all the same."""
+        try:
+            self._figures(draw)
+        except Exception as error:  # whatever is wrong with a figure, or with results of other runs
+            progress.warn(f"W&B: {redact(str(error))}. The run's copy has no figures; metrics.jsonl has everything.")
 
     def _try(self, action: Any, *arguments: Any, **options: Any) -> None:
         try:

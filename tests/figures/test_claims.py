@@ -148,6 +148,16 @@ def test_the_table_of_speedups_and_the_claims_state_the_same_factors() -> None:
         assert said == ", ".join(factors) and len(factors) == 4
 
 
+def test_a_speedup_of_one_repeat_is_shown_and_decides_nothing() -> None:
+    """As of `experiment=dilated steps=1`, which ended in a traceback."""
+    data = made_up_results.everything()
+    for group in data.summaries["dilated"]["groups"]:
+        group["iteration_time"][-1] |= {"repeats": 1, "iterations_s": group["iteration_time"][-1]["iterations_s"][1:2]}
+    rows = [row for row in claims.table(data) if row["claim"] == "gTop-k over dense on 32 nodes"]
+    (row,) = (row for row in rows if row["source"] == "measured, dilated")
+    assert (row["ours"], row["n"], row["verdict"]) == ("ResNet-20 4.17 ×", 1, "undecided")
+
+
 def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
     """The factors of the committed measurement: they cross at P = 8 for the largest m alone."""
     (row,) = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k (tree)")]

@@ -1,5 +1,6 @@
 """Whole schedules, their first epochs and compressed ones: what shares a panel, and how it is told apart."""
 
+import dataclasses
 from typing import Any
 
 import made_up_groups
@@ -8,9 +9,11 @@ import matplotlib.style
 import pytest
 
 from repro import figures
+from repro.config.compose import compose
 from repro.figures import _legend, convergence
-from repro.report import summaries
-from repro.report.summaries import Results
+from repro.report import page_parts, summaries
+from repro.report.as_published import as_published
+from repro.report.summaries import Group, Results
 
 
 def run(algo: str, epochs: int, model: str = "resnet20", scaled: bool = False) -> dict[str, Any]:
@@ -80,3 +83,52 @@ def test_the_minutes_are_those_of_the_published_throughput() -> None:
     last = {row["algo"]: row["published_s"] for row in rows if row["epoch"] == 5}
     assert last["gtopk"] == pytest.approx(500 * 32 / paper["throughput_per_node"]["resnet20"]["gtopk"][4])
     assert last["gtopk_butterfly"] is None, "nothing was published of it"
+
+
+VARIANTS: list[dict[str, Any]] = [
+    {"algo": {"wire": "packed"}},
+    {"algo": {"correction": 0.9, "mask": "selected"}},
+    {"algo": {"clip": 1.0}},
+    {"algo": {"boost": 1.01}},
+    {"algo": {"gain": 10.0}, "momentum": 0.0},
+    {"algo": {"options": {"residual": "exact"}}},
+    {"algo": {"selector": "sampled"}},
+    {"scope": "bucket"},
+    {"momentum": 0.0, "lr": 1.0},
+]
+
+
+def variant(of: dict[str, Any], epochs: int, algo: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    made = of["settings"] | {"epochs": epochs, "algo": of["settings"]["algo"] | (algo or {})} | settings
+    return of | {"settings": made, "runs": ["a variant"]}
+
+
+@pytest.mark.parametrize("changed", VARIANTS, ids=str)
+def test_a_variant_of_gtopk_does_not_stand_for_it(changed: dict[str, Any]) -> None:
+    """It had been drawn in its place, and named twice in the README, both times as gTop-k."""
+    plain = [run("dense", 141), run("gtopk", 15)]
+    beside = results(*plain, variant(plain[1], 141, **changed))
+    assert convergence.table(beside) == convergence.table(results(*plain))
+    whole = [run("dense", 141), run("gtopk", 141)]
+    others = variant(whole[1], 141, **changed), variant(whole[1], 141, density=0.01)
+    assert page_parts.status(results(*whole, *others), "") == page_parts.status(results(*whole), "")
+    for of in (made_up_results.everything().summaries["convergence"]["groups"], [*whole, run("topk", 141)]):
+        groups = [Group(**one) for one in of]
+        assert all(as_published(group.settings) for group in groups)
+        assert not as_published(variant(of[2], 141, **changed)["settings"])
+
+
+def test_a_whole_run_at_another_rate_or_batch_does_not_stand_for_the_usual_one() -> None:
+    plain = [run("dense", 141), run("gtopk", 15)]
+    assert convergence.table(results(*plain, variant(plain[1], 141, lr=0.05))) == convergence.table(results(*plain))
+    large = convergence.table(results(*plain, variant(plain[1], 141, accumulate=4)))
+    assert {row["batch_per_node"] for row in large if row["source"] == "trained"} == {32, 128}
+
+
+def test_what_the_file_of_an_algorithm_says_is_no_variant_of_it() -> None:
+    names = ("families", "density_sensitivity", "batch_sensitivity", "language", "select_from_k_times_P")
+    committed = [group for name in names for group in summaries.load().groups(name)]
+    assert len({group.algo for group in committed}) > 20
+    assert [group.runs for group in committed if not as_published(group.settings)] == []
+    (config,) = compose(["algo=gtopk_corrected"])
+    assert as_published(dataclasses.asdict(config))

@@ -251,3 +251,11 @@ def test_what_a_reader_must_know_is_said_in_words() -> None:
     assert "over 4 recorded steps of one run each" in said["residual_mass"]
     assert "Density of the sparse ones: 0.01." in said["language"]
     assert "On one line: Top-k and k of k × P; gTop-k and gTop-k butterfly." in said["bytes_per_step"]
+
+
+def test_densities_are_drawn_where_dense_runs_alone_are_there() -> None:
+    made = made_up_results.everything()
+    groups = [one for one in made.summaries["density_sensitivity"]["groups"] if one["settings"]["density"] == 1]
+    made.summaries["density_sensitivity"] = {"groups": groups}
+    figure = density_sensitivity.draw(density_sensitivity.table(made))
+    assert {line.get_label() for axes in figure.axes for line in axes.get_lines()} == {"dense", "learning rate × 0.1"}

@@ -28,6 +28,16 @@ def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
     assert {row["momentum"] for row in found} == {"momentum after aggregation"}
 
 
+def test_of_a_run_that_two_experiments_have_the_group_of_more_seeds_is_drawn() -> None:
+    dense, both, one = (
+        made_up_groups.group("resnet20", algo, n_seeds=n) for algo, n in (("dense", 2), ("gtopk", 2), ("gtopk", 1))
+    )
+    assert both["runs"][0] == one["runs"][0]
+    summaries = {"first": {"groups": [dense, both]}, "second": {"groups": [one]}}
+    found = gap_over_moves.table(Results({}, summaries, made_up_results.REFERENCE))
+    assert [row["seeds"] for row in found if row["source"] == "trained"] == ["0", "1"]
+
+
 def test_old_summaries_of_several_seeds_are_one_mark() -> None:
     dense, gtopk = (made_up_groups.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
     del gtopk["seed_accuracies"]

@@ -5,7 +5,7 @@ from typing import Any
 import made_up_results
 import pytest
 
-from repro.figures import momentum
+from repro.figures import _legend, momentum
 from repro.report import summaries
 from repro.report.momentum import AFTER, NONE
 from repro.report.summaries import Group, Results
@@ -55,6 +55,27 @@ def test_whole_runs_of_the_experiment_are_compared_at_their_end_too() -> None:
         (141, "141 epochs", AFTER, 1),
         (141, "141 epochs", NONE, 1),
     ]
+
+
+def test_a_compressed_schedule_and_other_images_have_panels_of_their_own() -> None:
+    """They had been drawn among the first 15 of 141 epochs, whose note was theirs too."""
+    short = of_32("gtopk")
+    compressed = made_up(short, 2, 15, scale_schedule=True)
+    elsewhere = made_up(short, 3, 15) | {"data": "digits (8x8)", "fingerprint": "another"}
+    groups = [made_up(short, 1, 15), compressed, elsewhere]
+    limits = [{"rule": rule, "density": rho, "limits": [rho]} for rule in momentum.RULES for rho in (0.01, 1.0)]
+    made = {"momentum": {"groups": groups}, "quadratic": {"rows": limits}}
+    rows = momentum.table(Results({}, made, made_up_results.REFERENCE))
+    assert [row["epoch"] for row in rows if row["source"] == "trained"] == [15, 15, 15]
+    figure = momentum.draw(rows)
+    assert [axes.get_title() for axes in figure.axes if axes.axison] == ["", "P = 32", "P = 32", "P = 32"]
+    note = " ".join(_legend.notes_of(figure))
+    for said in (
+        "CIFAR-10 (JPEG folder), density 0.001, float32, first 15 of 141 epochs, n = 1",
+        "CIFAR-10 (JPEG folder), density 0.001, float32, schedule of 141 epochs compressed to 15, n = 1",
+        "digits (8x8), density 0.001, float32, first 15 of 141 epochs, n = 1",
+    ):
+        assert said in note
 
 
 def of_32(algo: str) -> Group:

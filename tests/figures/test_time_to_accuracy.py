@@ -70,3 +70,10 @@ def test_unlike_machines_make_no_algorithm_faster() -> None:
         for group, machine, own in zip(groups, machines, times, strict=True)
     ]
     assert {row["compute_s"] for row in time_to_accuracy.table(results(*unlike))} == {0.11}
+
+
+def test_a_variant_of_an_algorithm_does_not_stand_for_it() -> None:
+    plain = [made("dense", 0.93), made("topk", 0.91), made("gtopk", 0.91)]
+    sooner = made("gtopk", 1.0)
+    sooner["settings"]["algo"] |= {"clip": 1.0}
+    assert time_to_accuracy.table(results(*plain, sooner)) == time_to_accuracy.table(results(*plain))

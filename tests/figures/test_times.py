@@ -10,8 +10,19 @@ import pytest
 
 from repro import figures
 from repro.config import groups
-from repro.figures import _coverage, _draw, _times, dilated_iterations, lab_iterations, time_breakdown, tradeoff_dilated
+from repro.figures import (
+    _coverage,
+    _draw,
+    _times,
+    authors_messages,
+    dilated_iterations,
+    lab_iterations,
+    strategies,
+    time_breakdown,
+    tradeoff_dilated,
+)
 from repro.iteration_time import DILATED
+from repro.report import summaries
 from repro.report.summaries import Results
 
 HIDDEN_S = 0.015
@@ -130,3 +141,80 @@ def test_an_iteration_of_the_lab_may_be_timed_on_a_processor_without_family() ->
     assert {row["algorithm"]: row["compress timed on"] for row in rows} == {
         "Top-k": "aarch64", "gTop-k": None, "dense": None
     }  # fmt: skip
+
+
+def added(results: Results, experiment: str, like: dict[str, Any], slower: float = 2.0, **settings: Any) -> Results:
+    """The results with another run of the experiment, whose messages take `slower` times as long as those of `like`."""
+    times = [row | {"communicate_s": slower * row["communicate_s"], "repeats": 1} for row in like["iteration_time"]]
+    times[-1] |= {"network": settings.pop("network", times[-1]["network"])}
+    if "iterations_s" in times[-1]:
+        times[-1]["iterations_s"] = [slower * times[-1]["iterations_s"][0]]
+    other = like | {"settings": like["settings"] | settings, "iteration_time": times, "runs": ["another"]}
+    groups = [*results.summaries[experiment]["groups"], other]
+    return Results(results.paper, results.summaries | {experiment: {"groups": groups}}, results.reference)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"network": "ethernet10g"},
+        {"batch_per_node": 32},
+        {"density": 0.01},
+        {"precision": "bfloat16"},
+        {"steps": 1},
+        {"algo": {"name": "gtopk", "wire": "packed", "options": {}}},
+        {"cluster": {"authors": "all"}},
+    ],
+    ids=str,
+)
+def test_the_papers_iterations_are_of_its_network_batch_and_density(settings: dict[str, Any]) -> None:
+    made = made_up_results.everything()
+    like = made.summaries["dilated"]["groups"][-1]
+    assert (like["settings"]["algo"]["name"], like["settings"]["nodes"]) == ("gtopk", 32)
+    more = added(made, "dilated", like, **settings)
+    assert len(_times.dilated(more)) == len(_times.dilated(made)) + 1
+    for name in ("speedups", "claims", "throughput", "time_breakdown"):
+        (item,) = figures.load([name])
+        assert item.table(more) == item.table(made)
+
+
+def test_all_that_the_dilated_lab_committed_of_the_papers_node_is_as_the_paper_timed() -> None:
+    rows = [row for row in _times.dilated(summaries.load()) if _times.PLACE.items() <= row.items()]
+    assert _times.on_the_papers_node(summaries.load()) == rows and rows
+
+
+def test_the_published_parts_of_32_nodes_stand_beside_runs_on_as_many() -> None:
+    made = made_up_results.everything()
+    like = made.summaries["authors_messages"]["groups"][0]
+    for settings in ({"nodes": 8}, {"batch_per_node": 32}, {"network": "ethernet10g"}, {"steps": 1}):
+        more = added(made, "authors_messages", like, **settings)
+        assert authors_messages.table(more) == authors_messages.table(made)
+
+
+def test_iterations_of_another_batch_or_precision_have_rows_and_a_dense_of_their_own() -> None:
+    made = made_up_results.everything()
+    dense, _, gtopk, _ = made.summaries["lab"]["groups"]
+    more = added(made, "lab", dense, batch_per_node=128)
+    more = added(added(more, "lab", gtopk, 3.0, batch_per_node=128), "lab", gtopk, 4.0, precision="bfloat16")
+    before, after = lab_iterations.table(made), lab_iterations.table(more)
+    beside = ("batch per node", "precision")
+    assert [{k: v for k, v in row.items() if k not in beside} for row in after[: len(before)]] == before
+    gains = {
+        (row["batch per node"], row["precision"]): row["over dense"] for row in after if row["algorithm"] == "gTop-k"
+    }
+    assert gains == {
+        (32, "float32"): pytest.approx(0.51 / 0.13),
+        (128, "float32"): pytest.approx(0.91 / 0.17),
+        (32, "bfloat16"): None,
+    }
+
+
+def test_a_split_is_compared_with_dense_on_its_own_network_and_batch() -> None:
+    made = made_up_results.everything()
+    dense, staged = made.summaries["strategies"]["groups"]
+    more = added(added(made, "strategies", dense, network="ethernet10g"), "strategies", staged, 4.0, accumulate=4)
+    before, after = strategies.measured(made), strategies.measured(more)
+    assert [row for row in after if row in before] == before
+    fast, alone = (row for row in after if row not in before)
+    assert (fast["network"], fast["over_dense"]) == ("ethernet10g", 1)
+    assert (alone["stages"], alone["over_dense"]) == (2, None), "no dense run has its batch"

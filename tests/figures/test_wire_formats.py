@@ -36,6 +36,21 @@ def test_formats_stand_beside_pairs_of_their_seeds() -> None:
     assert [row["bytes a pair"] for row in rows] == pytest.approx([8, 5.5, 3.5, 2.44], abs=0.1)
 
 
+def test_a_run_of_a_few_steps_does_not_take_the_place_of_the_others() -> None:
+    """As of `experiment=wire_formats steps=150`, whose end no other run has evaluated."""
+    committed = summaries.load()
+    own = committed.summaries["wire_formats"]["groups"]
+    like = committed.groups("wire_formats")[0]
+    short = made_up(like, [0], "pairs", [0.2], epochs=1, steps=150)
+    short["curve"][0] |= {"epoch": 0.384615}
+    for groups in ([*own, short], [short, *own]):
+        made = committed.summaries | {"wire_formats": {"groups": groups}}
+        assert wire_formats.table(Results(committed.paper, made, committed.reference)) == wire_formats.table(committed)
+    made = committed.summaries | {"wire_formats": {"groups": [short]}}
+    rows = wire_formats.table(Results(committed.paper, made, committed.reference))
+    assert {row["epochs"] for row in rows} == {0.384615}
+
+
 def test_without_runs_there_are_no_rows() -> None:
     committed = summaries.load()
     made = {"convergence": committed.summaries["convergence"]}

@@ -66,6 +66,16 @@ def test_a_factor_is_mirrored_too() -> None:
     assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
 
 
+def test_a_time_that_was_not_repeated_has_a_factor_without_limits() -> None:
+    for found in (
+        intervals.of_repeats([2.0], [1.0]),
+        intervals.of_repeats([2.0, 2.0, 2.0], [1.0]),
+        intervals.of_factor((2.0, 0.1, 1), (1.0, 0.1, 10)),
+    ):
+        assert (found.mean, found.low, found.high, found.n) == (pytest.approx(2), -math.inf, math.inf, 1)
+        assert found.how == "one time, not repeated" and intervals.repeats_to_decide(found) is None
+
+
 def test_as_many_seeds_as_it_says_decide() -> None:
     found = intervals.of_pairs([0.0, -1.0])
     needed = intervals.seeds_to_decide(found, [-1.0])

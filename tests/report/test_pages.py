@@ -1,5 +1,6 @@
 """What the pages say holds: their example of a new algorithm trains, their numbers are those of the summaries."""
 
+import copy
 import json
 import os
 import re
@@ -234,6 +235,18 @@ def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
     assert line.endswith(
         "ResNet-20 on 4 nodes (schedule of 141 epochs compressed to 5, float32): dense 50.00 %, gTop-k 48.00 % (n = 1)."
     )
+
+
+def test_an_iteration_without_a_dense_one_beside_it_has_its_time_alone() -> None:
+    data = summaries.load()
+    relaxed = [
+        group for group in data.summaries["relaxations"]["groups"] if group["settings"]["algo"]["name"] == "topk"
+    ]
+    large = copy.deepcopy(next(one for one in relaxed if one["iteration_time"][0]["network"] == "ethernet1g"))
+    large["settings"]["nodes"] = 16
+    data.summaries["relaxations"] = {"groups": [large]}
+    part = page_parts.algorithms(data, "").partition("### Top-k\n")[2].partition("\n### ")[0]
+    assert " ms an iteration (measured: " in part and ", 16 nodes, links of 1 Gbps" in part
 
 
 def test_every_page_is_up_to_date() -> None:

@@ -1,5 +1,6 @@
 """Two runs are compared where they are alike, at the last epoch that both have."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_unlike_runs_are_not_compared(settings: dict[str, Any]) -> None:
     assert pairs.of(run("gtopk"), run("dense", **settings)) is None
     assert pairs.of(run("gtopk", **settings), run("dense", **settings)) is not None
     assert pairs.of(run("dense"), run("dense")) is None, "a run is not compared with itself"
+
+
+def test_runs_on_other_images_are_not_compared_whatever_these_are_called() -> None:
+    """A folder of JPEGs may hold others than it held; old summaries have no fingerprint, and the name alone decides."""
+    jpeg, other, old = (dataclasses.replace(run("dense"), fingerprint=known) for known in ("1", "2", ""))
+    renamed = dataclasses.replace(jpeg, data="cifar10 (a copy)")
+    ours = dataclasses.replace(run("gtopk"), fingerprint="1")
+    found = [pairs.of(ours, reference) is not None for reference in (jpeg, other, old, renamed)]
+    assert found == [True, False, True, True]
+    assert pairs.of(dataclasses.replace(ours, fingerprint=""), renamed) is None
 
 
 def test_runs_compressed_to_unlike_epochs_are_not_compared() -> None:

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from repro.figures import claims, select_from_k_times_P
-from repro.report import prefixes, summaries
+from repro.figures import claims, momentum, select_from_k_times_P
+from repro.report import prefixes, same_settings, summaries
 from repro.report.summaries import Group, Results
 
 OF = "select_from_k_times_P"
@@ -43,6 +43,48 @@ def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
     (pooled,) = prefixes.at_epoch([topk, again, other], 15)
     value = 100 * next(row["test_accuracy"] for row in topk.curve if row["epoch"] == 15)
     assert pooled.n == 2 and pooled.accuracies == pytest.approx({0: value - 1, 1: value})
+
+
+def test_of_seeds_that_kept_their_mean_alone_there_is_the_mean() -> None:
+    """As of convergence.json's first groups: with these, the momentum figure ended in a traceback."""
+    old = next(group for group in summaries.load().groups("convergence") if group.n == 2 and not group.seed_accuracies)
+    last = old.curve[-1]
+    (pooled,) = prefixes.at_epoch([old], old.epochs)
+    assert (pooled.n, pooled.accuracies) == (2, {})
+    assert (pooled.mean, pooled.std) == (100 * last["test_accuracy"], 100 * last["test_accuracy_std"])
+
+    one = dataclasses.replace(old, seeds=[5], runs=["5"], curve=[row | {"test_accuracy": 0.5} for row in old.curve])
+    (pooled,) = prefixes.at_epoch([old, one], old.epochs)
+    assert (pooled.n, pooled.mean, pooled.std, pooled.accuracies) == (1, 50, None, {5: 50})
+    (row,) = momentum.table(
+        Results({}, {"momentum": {"groups": [vars(one)]}, "convergence": {"groups": [vars(old)]}}, [])
+    )
+    assert (row["n"], row["test_accuracy"]) == (1, 0.5)
+
+
+def test_seeds_on_other_images_are_not_of_one_setting() -> None:
+    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    same, other = dataclasses.replace(topk, seeds=[1]), dataclasses.replace(topk, seeds=[2], fingerprint="another")
+    old = dataclasses.replace(topk, seeds=[3], fingerprint="")
+    pooled = prefixes.at_epoch([topk, other, same, old], 15)
+    assert [sorted(one.accuracies) for one in pooled] == [[0, 1, 3], [2]]
+
+    committed = summaries.load()
+    renamed = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
+    found = prefixes.with_whole_runs(results(committed, [renamed], [topk]), OF)
+    assert [group.data for group in found] == [renamed.data]
+
+
+def test_a_run_on_other_images_stays_beside_the_committed_one() -> None:
+    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    other = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
+    again = dataclasses.replace(topk, runs=["again"])
+    there = {"groups": [vars(topk)]}
+    beside = same_settings.put_over(there, {"groups": [vars(other)]})["groups"]
+    assert sorted(group["data"] for group in beside) == [topk.data, other.data]
+    assert [group["runs"] for group in same_settings.put_over(there, {"groups": [vars(again)]})["groups"]] == [
+        ["again"]
+    ]
 
 
 def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:

@@ -140,14 +140,14 @@ def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp
         shutil.copy(summaries.folder() / name, tmp_path)
     collected = summaries.collect(runs)[0]["default"]
     gtopk, butterfly = collected["groups"]
-    other = json.loads(json.dumps(gtopk)) | {"runs": ["other"], "data": "committed"}
+    other = json.loads(json.dumps(gtopk)) | {"runs": ["other"]}
     other["settings"]["density"] = 0.5
-    summaries.save({"default": {"groups": [gtopk | {"data": "committed"}, other]}}, tmp_path)
+    summaries.save({"default": {"groups": [gtopk | {"runs": ["committed"]}, other]}}, tmp_path)
     found = summaries.load(tmp_path, runs).groups("default")
-    assert {(group.algo, group.settings["density"], group.data) for group in found} == {
-        ("gtopk", 0.5, "committed"),
-        ("gtopk", 0.01, gtopk["data"]),
-        ("gtopk_butterfly", 0.01, butterfly["data"]),
+    assert {(group.algo, group.settings["density"], group.runs[0]) for group in found} == {
+        ("gtopk", 0.5, "other"),
+        ("gtopk", 0.01, gtopk["runs"][0]),
+        ("gtopk_butterfly", 0.01, butterfly["runs"][0]),
     }
     assert len(summaries.load(tmp_path).groups("default")) == 2
 

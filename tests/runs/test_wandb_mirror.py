@@ -231,6 +231,24 @@ def test_lines_without_a_step_cost_no_step(tmp_path: Path) -> None:
     assert rows[3]["iteration_time/ethernet1g/measured/compute_s"] == 7
 
 
+def test_a_figure_that_cannot_be_drawn_does_not_end_the_mirror(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run had stayed open in W&B, as if it had crashed."""
+
+    def draw(*_: Any) -> Any:
+        raise KeyError("no such column")
+
+    config = offline(tmp_path)
+    with RunFolder(config, "digits", "cpu", draw=draw) as folder:
+        folder.log({**STEP, "step": 1})
+        folder.status("done", 1, 1)
+    (file,) = (config.folder / "wandb").glob("offline-run-*/*.wandb")
+    ends = [record.exit.exit_code for record in records(file) if record.WhichOneof("record_type") == "exit"]
+    assert ends == [0]
+    assert "no such column" in capsys.readouterr().err
+
+
 def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
     code = (
         "import dataclasses, sys\nfrom repro.config.compose import compose\n"

@@ -1,0 +1,45 @@
+"""Tells runs by the paper's rules, and other algorithms as their files have them, from variants of the same name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from repro.compression.pair_sizes import LOSSLESS
+from repro.config import groups
+
+OPTIONS = {"selector": "exact", "correction": 0.0, "mask": "none", "clip": 0.0, "boost": 1.0, "gain": 1.0}  # of algo
+
+
+def as_published(settings: dict[str, Any]) -> bool:
+    """Returns whether a run has the paper's rules of what is selected, from what, and of how it is applied.
+
+    The k largest of each node's whole gradient are selected exactly, clipped and warmed up as the authors' code does,
+    and travel unrounded; what is lost goes where the paper says, and momentum comes after aggregation. Where the file
+    of an algorithm that is not the paper's says otherwise, that is its rule.
+    """
+    algo, model = settings["algo"], settings["model"]["name"]
+    own = groups.about(algo["name"]) if algo["name"] in groups.group_options("algo") else {}
+    return (
+        bool(settings["momentum"]) == bool(groups.algo_default(algo["name"], model, "momentum"))
+        and all(algo.get(name, usual) == own.get(name, usual) for name, usual in OPTIONS.items())
+        and algo["options"].get("residual", "paper") == own.get("residual", "paper")
+        and algo.get("wire", "pairs") in LOSSLESS
+        and settings.get("scope", "global") == "global"
+        and not settings.get("hierarchical")
+        and (settings.get("clip_grad") or 0.0) == groups.default(model, "clip_grad")
+        and _warmed_up(settings, groups.algo_default(algo["name"], model, "density_warmup"))
+    )
+
+
+def _warmed_up(settings: dict[str, Any], usual: list[float]) -> bool:
+    """Returns whether density falls as usual: density_sensitivity does not scale the warm-up, and 0.05 has none."""
+    above = [density for density in usual if density > settings["density"]]
+    return settings["density"] == 1 or settings.get("density_warmup", above) == above
+
+
+def has_usual_rate(settings: dict[str, Any]) -> bool:
+    """Returns whether learning rate and momentum are those of the network's file, or of the algorithm's."""
+    algo, model = settings["algo"]["name"], settings["model"]["name"]
+    if model not in groups.group_options("model"):
+        return True
+    return all(settings[name] == groups.algo_default(algo, model, name) for name in ("lr", "momentum"))
