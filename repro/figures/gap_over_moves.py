@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from repro.figures import _draw, _legend
@@ -17,7 +18,8 @@ TITLE = "What sparse S-SGD costs in accuracy, against how often an entry moves"
 COMMAND = "repro run experiment=density_sensitivity"
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
-SHAPES = {"k entries an update": "^", "up to k × P (Top-k, DGC)": "s", "k random entries": "X"}
+_FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
+SHAPES = {_FEW: "^", _UNION: "s", _RANDOM: "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
 TICKS = (-10, -3, -1, 0, 1, 3, 10, 30)
 
@@ -111,7 +113,7 @@ def draw(rows: list[Row]) -> Figure:
         colour = MOMENTUM[row["momentum"]] if row["source"] == "trained" else _draw.PUBLISHED
         fill = colour if row["whole"] else "white"
         (mark,) = panel.plot(row["moves"], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)
-        mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="", label=_label(row))
+        mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="")
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=1, linscale=0.6)
     gaps = [row["below_dense"] for row in rows]
@@ -124,29 +126,33 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_xlabel("times an entry can move in the run")
     panel.set_ylabel("points below dense")
     panel.margins(x=0.06)
-    _legend.of_panels(figure, [panel])
+    _legend.draw(figure, _keys(rows))
     _legend.note(figure, *_notes(rows))
     return figure
 
 
 def _shape(row: Row) -> str:
-    few, union, random = SHAPES
-    return random if row["algo"] == "randomk" else union if row["algo"] in UNION else few
+    return _RANDOM if row["algo"] == "randomk" else _UNION if row["algo"] in UNION else _FEW
 
 
-def _label(row: Row) -> str:
-    """Names what the mark's shape, colour and filling say."""
-    if row["source"] != "trained":
-        return f"reference curves, {_draw.algo_name(row['algo'])}"
-    other = "" if row["momentum"] == momentum.AFTER else f", {row['momentum']}"
-    return _shape(row) + other + (", whole schedule" if row["whole"] else "")
+def _keys(rows: list[Row]) -> dict[str, Line2D]:
+    """Returns what shapes and colours mean, each once: together they would be more keys than the panel has marks."""
+    ours = [row for row in rows if row["source"] == "trained"]
+    looks = [(name, shape, _draw.INK) for name, shape in SHAPES.items() if name in map(_shape, ours)]
+    looks += [(rule, "o", colour) for rule, colour in MOMENTUM.items() if rule in {row["momentum"] for row in ours}]
+    if len(ours) < len(rows):
+        looks.append(("reference curves, Top-k", SHAPES[_UNION], _draw.PUBLISHED))
+    return {
+        name: Line2D([], [], linestyle="None", marker=shape, color=colour, markersize=4)
+        for name, shape, colour in looks
+    }
 
 
 def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
         "Moves: density × steps, × P where the update holds what all nodes selected. Grey band: within 1 point. "
-        "Hollow: a short or a compressed schedule."
+        "Filled: a whole schedule; hollow: a short or a compressed one."
     ]
     if ours:
         models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))
