@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from repro.config import groups
 from repro.config.schema import ConfigError
 from repro.figures import _times, momentum
 from repro.report import page_parts, pages, summaries
-from repro.report.momentum import RULES
+from repro.report.momentum import RULES, rule
 from repro.report.summaries import Group
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +140,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     four = [by[4, "dense", after], by[4, "gTop-k", after], by[4, "gTop-k", none]]
     many = [by[32, algo, rule] for algo, rule in (("dense", after), ("gTop-k", after), ("gTop-k", none))]
     many.append(by[32, "gTop-k (clipped)", masked])
+    topk = [by[4, "Top-k", after], by[4, "Top-k", none]]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
     single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
     single += [by[4, "gTop-k (exact rule)", none]]
@@ -153,8 +155,9 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         (
             four,
             "(bfloat16) dense has N % (n = N), gTop-k N % (n = N), and without momentum at ten times the learning rate "
-            "N % (n = N).",
+            "N % (n = N;",
         ),
+        (topk, "Top-k has N % with momentum and N % without (n = 1 each)."),
         (
             many,
             "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum "
@@ -162,10 +165,37 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         ),
     ):
         said = re.search(re.escape(sentence).replace("N", r"([\d.]+)"), text)
-        told = "(n = N)" in sentence
+        told = "(n = N" in sentence
         expected = [value for row in rows for value in (100 * row["test_accuracy"], row["n"])[: 1 + told]]
         assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
         assert told or all(row["n"] == 1 for row in rows)
+
+
+def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (none,) = (group for group in found.groups("momentum") if group.whole and group.algo == "gtopk")
+    whole = {g.algo: g for g in found.groups("convergence") if g.model == "resnet20" and g.whole}
+    assert rule(none.settings) == RULES[3]
+    runs = [none, whole["gtopk"], whole["dense"]]
+    told = [(100 * run.curve[-1]["test_accuracy"], run.curve[-1]["train_loss"]) for run in runs]
+
+    def ahead(run: Group, first: int, last: int) -> float:
+        """Returns by how many points it is ahead of dense, on average over these epochs."""
+        epochs = range(first, last + 1)
+        mine, dense = ({row["epoch"]: row["test_accuracy"] for row in one.curve} for one in (run, whole["dense"]))
+        return 100 * statistics.fmean(mine[epoch] - dense[epoch] for epoch in epochs)
+
+    sentences = (
+        "end at N % with a training loss of N, where gTop-k with momentum has N % and N and dense N % and N. Before "
+        "the first drop of the learning rate it is ahead of dense, by N points on average over epochs 11 to 81, and "
+        "over the last 19 epochs N behind; gTop-k with momentum is N ahead and N behind."
+    )
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    said = re.search(re.escape(sentences).replace("N", r"([\d.]+)"), text)
+    means = [sign * ahead(run, *epochs) for run in runs[:2] for sign, epochs in ((1, (11, 81)), (-1, (123, 141)))]
+    assert said and [float(number) for number in said.groups()[:6:2]] == pytest.approx([a for a, _ in told], abs=0.0051)
+    assert [float(number) for number in said.groups()[1:6:2]] == pytest.approx([loss for _, loss in told], abs=0.00051)
+    assert [float(number) for number in said.groups()[6:]] == pytest.approx(means, abs=0.051)
 
 
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
