@@ -141,6 +141,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     many = [by[32, algo, rule] for algo, rule in (("dense", after), ("gTop-k", after), ("gTop-k", none))]
     many.append(by[32, "gTop-k (clipped)", masked])
     others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
+    others.append(by[4, "dense", none])
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
     single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
     single += [by[4, "gTop-k (exact rule)", none]]
@@ -157,7 +158,11 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
             "(bfloat16) dense has N % (n = N), gTop-k N % (n = N), and without momentum at ten times the learning rate "
             "N % (n = N;",
         ),
-        (others, "Top-k has N % with momentum and N % without, 1-bit SGD N % and N % (n = 1 each)."),
+        (
+            others,
+            "Top-k has N % with momentum and N % without, 1-bit SGD N % and N %, "
+            "and dense itself N % without (n = 1 each).",
+        ),
         (
             many,
             "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum "
