@@ -38,7 +38,7 @@ class Corrected(Algorithm):
     ):
         self.inner, self.momentum, self.mask, self.clip = inner, momentum, mask, clip
         self.boost, self.gain = boost, gain
-        self.velocity = torch.zeros(parameters, device=device)
+        self.velocity = torch.zeros(parameters if momentum else 0, device=device)
         self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
         self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 
@@ -58,22 +58,23 @@ class Corrected(Algorithm):
         if self.clip:
             clip(gradient, self.clip / math.sqrt(collective.size))
         if self.momentum:
-            gradient.copy_(self.velocity.mul_(self.momentum).add_(gradient))
-            if gradient.dtype.itemsize < self.velocity.itemsize:  # what rounding takes here is the same in each step
-                self.inner.state_dict()["residual"] += self.velocity - gradient
+            self._round(self.velocity.mul_(self.momentum).add_(gradient), gradient)
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:
             self._after(self.chosen.long(), update)
-        return update if self.gain == 1 else self._gained(update)
+        if self.gain != 1:
+            self._round(update.to(self.velocity.dtype).mul_(self.gain), update, self.gain)
+        return update
 
-    def _gained(self, update: Tensor) -> Tensor:
-        if update.dtype.itemsize < self.velocity.itemsize:
-            gained = update.to(self.velocity.dtype) * self.gain
-            update.copy_(gained)
-            self.inner.state_dict()["residual"] += (gained - update) / self.gain
-            return update
-        return update.mul_(self.gain)
+    def _round(self, values: Tensor, out: Tensor, times: float = 1.0) -> None:
+        """Writes `values`, `times` as large as what is fed back, to `out`, and what its rounding takes to the residual.
+
+        Of equal gradients that is the same in each step.
+        """
+        out.copy_(values)
+        if out.dtype.itemsize < values.itemsize:
+            self.inner.state_dict()["residual"] += (values - out) / times
 
     def _after(self, chosen: Tensor, update: Tensor) -> None:
         delivered = update[chosen] != 0
@@ -90,4 +91,5 @@ class Corrected(Algorithm):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
-        self.velocity.copy_(state["velocity"])
+        if self.momentum:  # without, older states have one that was not used
+            self.velocity.copy_(state["velocity"])

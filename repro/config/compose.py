@@ -94,7 +94,11 @@ def _base(folder: Path, chosen: tuple[str, ...]) -> Any:
     from omegaconf import OmegaConf
 
     with initialize_config_dir(config_dir=str(folder.resolve()), version_base="1.3"):
-        return OmegaConf.to_container(hydra_compose("config", list(chosen)))
+        values: Any = OmegaConf.to_container(hydra_compose("config", list(chosen)))
+    for group in groups.KINDS:
+        if not isinstance(values[group], dict):
+            raise ConfigError(f"conf/{group}: each file there holds lines of KEY: VALUE, beginning with `name: ...`.")
+    return values
 
 
 def _compose_one(overrides: list[str]) -> Config:
@@ -106,11 +110,6 @@ def _compose_one(overrides: list[str]) -> Config:
     try:
         values: Any = copy.deepcopy(_base(groups.conf_folder(), chosen))
         known = groups.dotted(values)
-        for group in groups.KINDS:
-            if not isinstance(values[group], dict):
-                raise ConfigError(
-                    f"conf/{group}: each file there holds lines of KEY: VALUE, beginning with `name: ...`."
-                )
         network = dict(values["network"])
         for text in overrides:
             if text not in chosen:

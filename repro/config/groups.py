@@ -37,10 +37,21 @@ def group_options(group: str) -> list[str]:
 
 
 def about(algo: str) -> dict[str, Any]:
-    """Returns what the algorithm's YAML says, to the run and to people."""
-    values = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
+    """Returns what the algorithm's YAML says, to the run and to people. It is shared: do not change it."""
+    values = _of_algo(algo)
     found: dict[str, Any] = values.get("algo", values)
     return found
+
+
+def _of_algo(algo: str) -> dict[str, Any]:
+    path = conf_folder() / "algo" / f"{algo}.yaml"
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@functools.cache  # the time of change is in the key; tables ask for each of their runs
+def _read(path: Path, changed_ns: int) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load(path.read_text())
+    return values
 
 
 def title(group: str, text: str) -> str:
@@ -72,7 +83,6 @@ def replaces_momentum(algo: str) -> bool:
     return bool(_beside(algo).get("momentum") == 0)
 
 
-@functools.cache
 def algo_default(algo: str, model: str, key: str) -> Any:
     """Returns the value of a key outside of `algo.` that a run of both has by default; `algo` may be unknown here."""
     own = _beside(algo) if algo in group_options("algo") else {}
@@ -81,7 +91,7 @@ def algo_default(algo: str, model: str, key: str) -> Any:
 
 def _beside(algo: str) -> dict[str, Any]:
     """Returns what the algorithm's YAML sets besides its own options."""
-    values: dict[str, Any] = yaml.safe_load((conf_folder() / "algo" / f"{algo}.yaml").read_text())
+    values = _of_algo(algo)
     return values if "algo" in values else {}
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from repro.compression.pair_sizes import LOSSLESS
 from repro.config import groups
 
-OPTIONS = {"selector": "exact", "correction": 0.0, "mask": "none", "clip": 0.0, "boost": 1.0, "gain": 1.0}  # of algo
+# of algo, where summaries do not say
+OPTIONS = {"selector": "exact", "correction": 0.0, "mask": "none", "clip": 0.0, "boost": 1.0, "gain": 1.0}
 
 
 def as_published(settings: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from repro.compression.pair_sizes import LOSSLESS
 from repro.config.schema import Config
 from repro.report import summaries, time_to_target
+from repro.report.as_published import OPTIONS
 from repro.report.summaries import Group
 from repro.report.time_to_target import Reach
 from repro.screen import three
@@ -16,8 +17,6 @@ from repro.tables import Row
 from repro.timing import predict
 
 STEPPED = ("lr", "lr_warmup_epochs", "lr_drop_factor", "weight_decay", "momentum")  # numbers that all updates depend on
-# what older summaries do not say
-UNCORRECTED = {"correction": 0.0, "clip": 0.0, "boost": 1.0, "gain": 1.0, "mask": "none"}
 
 
 def trained() -> list[Group]:
@@ -98,9 +97,8 @@ def same(settings: Row, config: Config) -> bool:
     return (
         algo["name"] == config.algo.name
         and algo["options"] == config.algo.options
-        and algo.get("selector", "exact") == config.algo.selector
         and _rounding(algo.get("wire", "pairs")) == _rounding(config.algo.wire)
-        and all(algo.get(name, plain) == getattr(config.algo, name) for name, plain in UNCORRECTED.items())
+        and all(algo.get(name, usual) == getattr(config.algo, name) for name, usual in OPTIONS.items())
         and math.isclose(settings["density"], config.density)
         and settings.get("density_warmup", config.density_warmup) == config.density_warmup
         and settings.get("bucket_mb") == config.bucket_mb

@@ -207,7 +207,7 @@ class Training:
 
     def report_measured(self) -> None:
         """Logs the iteration of a rank that has its machine to itself, unless a session that ended here has."""
-        if self.folder is None or self.rank.size == 1:
+        if self.folder is None or self.rank.size == 1 or not self.rank.own_machine:
             return
         lines, origin = run_folder.read_metrics(self.config.folder), self.folder.provenance
         if lines[-1]["kind"] == "iteration_time":

@@ -8,6 +8,7 @@ from thread_ranks import on_ranks
 from repro import algorithms
 from repro.config import compose
 from repro.config.schema import ConfigError
+from repro.state_form import unlike
 
 CORRECTED = [name for name in CHOICES if "correction" in compose.declared("algo", name)]
 UNGAINED = {name: {"gain": 1.0} for name in CHOICES if "gain" in compose.declared("algo", name)}
@@ -100,3 +101,12 @@ def test_a_gain_is_of_the_update_and_of_nothing_else(size):
 def test_a_gain_and_momentum_are_not_both_meant():
     with pytest.raises(ConfigError, match="type algo.gain=1, or algo.correction=0"):
         compose.algorithm("gtopk_corrected", {"correction": 0.9})
+
+
+def test_without_momentum_there_is_no_velocity_and_one_of_an_older_state_is_passed_over():
+    algorithm = algorithms.load(compose.algorithm("gtopk", {"clip": 1.0}), M)
+    assert algorithm.velocity.numel() == 0
+    old = {**algorithm.state_dict(), "velocity": torch.ones(M)}
+    assert not unlike(old, algorithm.state_dict())
+    algorithm.load_state_dict(old)
+    assert algorithm.velocity.numel() == 0

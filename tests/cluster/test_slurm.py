@@ -258,7 +258,7 @@ def test_scripts_are_shell_and_short():
 def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):
     """Outside the virtual environment it ended with `python: command not found`."""
     (tmp_path / "bin").mkdir()
-    for program in ("bash", "env", "seq", "wc", "xargs"):
+    for program in ("bash", "env", "seq", "xargs"):
         (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
     script, own = tmp_path / "my checkout/launchers/local.sh", tmp_path / "my checkout/.venv/bin/python"
     script.parent.mkdir(parents=True)
@@ -290,7 +290,7 @@ def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
     """No sbatch: launch says what to type. Typed, it reads every line; what is done is not run again."""
     (tmp_path / "bin").mkdir()
-    for program in ("bash", "env", "seq", "wc", "xargs"):
+    for program in ("bash", "env", "seq", "xargs"):
         (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.chdir(tmp_path)
