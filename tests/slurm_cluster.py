@@ -53,6 +53,7 @@ ReturnToService=2
 KillWait=5
 InactiveLimit=0
 MinJobAge=86400
+MaxArraySize=8
 JobRequeue=1
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP

@@ -143,7 +143,7 @@ def test_runs_of_one_name_under_torchrun(tmp_path: Path) -> None:
 def test_a_launched_run_that_cannot_begin_is_known_to_have_failed(tmp_path: Path) -> None:
     """It left no trace: `repro status` showed nothing, and `repro launch --only failed` found nothing."""
     (config,) = compose(["model=lstm", "nodes=1", "steps=1", "data.root=nowhere"])
-    (array,) = slurm.arrays([config], tmp_path)
+    (array,) = slurm.arrays([config], tmp_path, 1000)
     array.write()
     done = repro("run", "--manifest", str(array.manifest), cwd=tmp_path)
     assert done.returncode == 2 and "nowhere" in done.stderr

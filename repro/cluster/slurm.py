@@ -1,4 +1,4 @@
-"""Submits a sweep as SLURM arrays: one run per array task, one array per number of nodes.
+"""Submits a sweep as SLURM arrays: one run per array task, one array per number of nodes, or several of a large sweep.
 
 A manifest has one JSON object per line, {"run": name, "config": resolved configuration}, which
 `repro run --manifest FILE --line N` reads back: no value passes through a shell, and a record of the launch stays.
@@ -7,6 +7,7 @@ A manifest has one JSON object per line, {"run": name, "config": resolved config
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from repro.whole_files import write_whole
 LAUNCHES = "launches"  # the folder in RESULTS that keeps manifests and logs
 JOB_PREFIX = "repro-"
 OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
+SLURMS_ARRAY = 1001  # MaxArraySize where a cluster sets none
 OWN = ("--array", "--ntasks", "--job-name", "--output", "--chdir", "-a", "-n", "-J", "-o", "-D")  # options of sbatch
 
 States = Callable[[Iterable[Config], Path, bool], dict[Path, str]]  # of the runs in their folders; True: to submit
@@ -34,20 +36,25 @@ Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a fold
 
 @dataclass(frozen=True)
 class Array:
-    """Runs of one resource shape. `folder` holds the manifest and will hold the logs."""
+    """Runs of one resource shape, or part of them, from 1. `folder` holds the manifest and will hold the logs."""
 
     nodes: int
     runs: tuple[Config, ...]
     folder: Path
+    part: int = 1
+
+    @property
+    def shape(self) -> str:
+        return f"n{self.nodes}" if self.part == 1 else f"n{self.nodes}.{self.part}"
 
     @property
     def name(self) -> str:
         """Returns the job's name, by which `repro status` finds the manifest of a job in the queue."""
-        return f"{JOB_PREFIX}{self.folder.name}-n{self.nodes}"
+        return f"{JOB_PREFIX}{self.folder.name}-{self.shape}"
 
     @property
     def manifest(self) -> Path:
-        return self.folder / f"n{self.nodes}.jsonl"
+        return self.folder / f"{self.shape}.jsonl"
 
     def write(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -169,13 +176,29 @@ def _choose(
         count = sum(found[c.folder] == state for c in configs if c not in chosen)
         if count:
             yield f"{count} of {len(configs)} runs left out: {state}"
-    return arrays(chosen, results / LAUNCHES / _stamp(results / LAUNCHES))
+    return list(arrays(chosen, results / LAUNCHES / _stamp(results / LAUNCHES), largest_array()))
 
 
-def arrays(configs: list[Config], folder: Path) -> list[Array]:
-    """Returns one array per resource shape, which is the number of nodes: all tasks of a SLURM array share one."""
+def arrays(configs: list[Config], folder: Path, largest: int) -> Iterator[Array]:
+    """Yields the arrays, of at most `largest` runs, of each resource shape, which all tasks of a SLURM array share.
+
+    The shape is the number of nodes.
+    """
     ordered = sorted(configs, key=lambda config: config.nodes)
-    return [Array(nodes, tuple(runs), folder) for nodes, runs in groupby(ordered, lambda config: config.nodes)]
+    for nodes, group in groupby(ordered, lambda config: config.nodes):
+        runs = tuple(group)
+        for part, first in enumerate(range(0, len(runs), largest), 1):
+            yield Array(nodes, runs[first : first + largest], folder, part)
+
+
+def largest_array() -> int:
+    """Returns how many tasks, from 1, this cluster's arrays may have: an index stays below its MaxArraySize."""
+    try:
+        done = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return SLURMS_ARRAY - 1
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
+    return max(1, int(found[1] if found else SLURMS_ARRAY) - 1)
 
 
 def _stamp(folder: Path) -> str:

@@ -40,15 +40,26 @@ def finish(config, state: str = "done") -> None:
 
 
 def test_one_array_per_number_of_nodes(sweep):
-    arrays = slurm.arrays(sweep, Path("launches/now"))
+    arrays = list(slurm.arrays(sweep, Path("launches/now"), 1000))
     assert [(array.nodes, len(array.runs)) for array in arrays] == [(2, 3), (4, 3)]
+    assert {config.folder for array in arrays for config in array.runs} == {config.folder for config in sweep}
+
+
+def test_a_sweep_larger_than_an_array_is_several_each_with_its_manifest(sweep):
+    arrays = list(slurm.arrays(sweep, Path("launches/now"), 2))
+    assert [(array.name, array.manifest.name, len(array.runs)) for array in arrays] == [
+        ("repro-now-n2", "n2.jsonl", 2),
+        ("repro-now-n2.2", "n2.2.jsonl", 1),
+        ("repro-now-n4", "n4.jsonl", 2),
+        ("repro-now-n4.2", "n4.2.jsonl", 1),
+    ]
     assert {config.folder for array in arrays for config in array.runs} == {config.folder for config in sweep}
 
 
 def test_golden_sbatch_call(sweep, monkeypatch):
     """What repro launch types. A change here changes what every user's cluster is asked for."""
     monkeypatch.chdir("/")
-    array = slurm.arrays(sweep, Path("/data/100%/launches/20260101-120000.1"))[1]
+    array = list(slurm.arrays(sweep, Path("/data/100%/launches/20260101-120000.1"), 1000))[1]
     command = array.command(["--partition=gpu", "--time=1:00:00"])
     assert command[:-3] == [
         "sbatch",
@@ -68,7 +79,7 @@ def test_golden_sbatch_call(sweep, monkeypatch):
 
 def test_golden_manifest(sweep, tmp_path):
     """One JSON object a line: the run's name, then all that the run is. Old manifests must stay readable."""
-    array = slurm.arrays(sweep, tmp_path)[0]
+    array = list(slurm.arrays(sweep, tmp_path, 1000))[0]
     array.write()
     lines = array.manifest.read_text().split("\n")
     assert lines.pop() == "" and len(lines) == 3
@@ -81,7 +92,7 @@ def test_golden_manifest(sweep, tmp_path):
 
 
 def test_a_bad_line_is_the_users_error(sweep, tmp_path):
-    array = slurm.arrays(sweep, tmp_path)[0]
+    array = list(slurm.arrays(sweep, tmp_path, 1000))[0]
     array.write()
     with pytest.raises(ConfigError, match="lines 1 to 3, not 4"):
         slurm.read_line(array.manifest, 4)

@@ -90,6 +90,17 @@ def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
     assert "--array=1-3" in sweep.launch("--dry-run", *OPTIONS)
 
 
+def test_more_runs_than_an_array_may_have_tasks(cluster, tmp_path):
+    """sbatch refused the array, "Invalid job array specification", and nothing of the sweep was submitted."""
+    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=4", "seed=range(9)", "nodes=2"])
+    printed = sweep.launch(*OPTIONS, "--hold")
+    assert "7 runs of 2 nodes" in printed and "2 runs of 2 nodes" in printed
+    assert "9 pending" in sweep.repro("status")
+    assert sweep.launch(*OPTIONS) == "9 of 9 runs left out: pending\n"
+    cluster.run("scancel", "--me")
+    cluster.wait_empty(60)
+
+
 def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
     """Two pipelines of two stages, a process each: the same bits whatever started them, and nothing to type for it."""
     piped = ["nodes=4", "stages=2", "cuts=[5]", "algo=gtopk", "steps=4"]
