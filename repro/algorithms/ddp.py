@@ -23,6 +23,7 @@ warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
 
 ONE_BUCKET_MB = 1 << 20  # more than any model has
 WHOLE = 2  # steps before PowerSGD's hook compresses
+KEPT = {"error": "error_dict", "left": "p_memory_dict", "right": "q_memory_dict"}  # of the hook, by bucket
 
 
 class Algorithm(algorithms.Algorithm):
@@ -31,13 +32,12 @@ class Algorithm(algorithms.Algorithm):
     They are counted by formula: a ring all-reduce of each bucket, with `hook=fp16` of half the bytes, with
     `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, as the hook does.
     Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD (two for the hook's three).
-    PowerSGD's residual lives in PyTorch's hook, so a resumed run starts with an empty one.
 
     DDP begins with one bucket and forms the others in the order of its first backward. As a sum of three nodes or more
     depends on where its buckets lie, a resumed run does a backward that does not count before it goes on.
     """
 
-    wraps = takes_shapes = True
+    wraps = takes_shapes = settles = True
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Algorithm(algorithms.Algorithm):
         self.inner = powersgd.Algorithm(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
-        self.settles = hook != "powersgd"  # which counts its steps, and has one bucket
+        self.state: powerSGD_hook.PowerSGDState | None = None  # of the hook
 
     def wrap(self, model: nn.Module, collective: Collective) -> DistributedDataParallel:
         """Wraps `model` in DDP, whose backward leaves the mean gradient of all ranks."""
@@ -66,8 +66,10 @@ class Algorithm(algorithms.Algorithm):
         if self.hook == "fp16":
             wrapped.register_comm_hook(group, default_hooks.fp16_compress_hook)
         elif self.hook == "powersgd":
-            state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=self.rank, start_powerSGD_iter=WHOLE)
-            wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            self.state = powerSGD_hook.PowerSGDState(
+                group, matrix_approximation_rank=self.rank, start_powerSGD_iter=WHOLE
+            )
+            wrapped.register_comm_hook(self.state, powerSGD_hook.powerSGD_hook)
             self.messages, self.inner = factors(shapes, self.rank), None
         return wrapped
 
@@ -83,6 +85,21 @@ class Algorithm(algorithms.Algorithm):
             for elements in [gradient.numel()] if whole else self.messages:
                 collective.traffic.add(ring(collective.rank, collective.size, elements, self.itemsize))
         return gradient
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.state is None:
+            return {} if self.inner is None else self.inner.state_dict()
+        kept = {name: getattr(self.state, slot).get(0, torch.zeros(0)) for name, slot in KEPT.items()}
+        return {**kept, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.state is not None:
+            self.steps = self.state.iter = state["steps"]
+            for name, slot in KEPT.items():
+                if state[name].numel():
+                    setattr(self.state, slot, {0: state[name].clone()})
+        elif self.inner is not None:
+            self.inner.load_state_dict(state)
 
     @staticmethod
     def cost(

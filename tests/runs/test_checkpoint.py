@@ -68,10 +68,14 @@ def test_a_run_cut_in_two_ends_with_the_same_bits(name, threads):
 
 
 def go_on_after_two_of_four(run: Config) -> None:
-    for path in (run.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
+    go_on_after(run, 2, 4)
+
+
+def go_on_after(run: Config, step: int, steps: int) -> None:
+    for path in (run.folder / "checkpoints").glob(f"step-*{steps}"):  # as if killed after `step`
         (path / "manifest.json").unlink()
-    run_folder.write_status(run.folder, "running", 2, 4)
-    assert latest(run.folder)[0] == 2
+    run_folder.write_status(run.folder, "running", step, steps)
+    assert latest(run.folder)[0] == step
     loop.run(run)
 
 
@@ -83,6 +87,21 @@ def test_ddp_cut_in_two_adds_three_gradients_in_the_same_order(more, tmp_path):
     straight = bits(run.folder)
     go_on_after_two_of_four(run)
     assert equal(straight, bits(run.folder))
+
+
+def test_ddps_powersgd_goes_on_with_its_residual_and_counts_what_it_sends(tmp_path):
+    """It began with two whole sums again, counted as such, and without what it owed and the factors it had."""
+    run = config(tmp_path, "algo=ddp", "algo.hook=powersgd", "nodes=2", "steps=6", "checkpoint_every=4", *QUICK,
+                 "cluster=processes")  # fmt: skip
+    loop.run(run)
+    straight, sent = bits(run.folder), bytes_sent(run)
+    go_on_after(run, 4, 6)
+    assert equal(straight, bits(run.folder))
+    assert bytes_sent(run) == sent and sent[1] > 10 * sent[2]
+
+
+def bytes_sent(run: Config) -> list[int]:
+    return [line["bytes_sent"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, capsys):
