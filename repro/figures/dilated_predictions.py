@@ -4,7 +4,9 @@ Predicted are the counted messages on the network's alpha and beta, beside the s
 """
 
 import statistics
+from typing import NamedTuple
 
+from repro.config.groups import title
 from repro.figures import _times
 from repro.figures._draw import model_name
 from repro.figures.dilated_iterations import NODES, name
@@ -17,15 +19,25 @@ COMMAND = "repro run experiment=dilated"
 LEAST = 2  # candidates, to choose among
 
 
+class Case(NamedTuple):
+    """What candidates share among which a planner chooses."""
+
+    model: str
+    network: str
+    batch_per_node: int
+    nodes: int
+    node: str
+
+
 def table(results: Results) -> list[Row]:
-    """Returns one row for each network, number of nodes and node, the mean and the worst; errors are of predictions."""
+    """Returns one row for each network, wire, nodes and node, the mean and the worst; errors are of predictions."""
     measured = [row for row in _times.dilated(results) if row["modelled_s"] is not None]
-    cases: dict[tuple[str, int, str], list[Row]] = {}
+    cases: dict[Case, list[Row]] = {}
     for row in measured:
-        cases.setdefault((row["model"], row["nodes"], row["node"]), []).append(row)
-    for (model, nodes, node), candidates in cases.items():
-        if node == "paper_compute":  # dense has no compress: it is the same on both nodes
-            dense = cases.get((model, nodes, "paper"), [])
+        cases.setdefault(Case(*(row[name] for name in Case._fields)), []).append(row)
+    for case, candidates in cases.items():
+        if case.node == "paper_compute":  # dense has no compress: it is the same on both nodes
+            dense = cases.get(case._replace(node="paper"), [])
             candidates += [row for row in dense if row["algo"] == "dense"]
     rows = [_row(case, candidates) for case, candidates in cases.items() if len(candidates) >= LEAST]
     if not rows:
@@ -41,16 +53,16 @@ def table(results: Results) -> list[Row]:
     ]
 
 
-def _row(case: tuple[str, int, str], candidates: list[Row]) -> Row:
-    model, nodes, node = case
+def _row(case: Case, candidates: list[Row]) -> Row:
     seconds = [(row["modelled_s"], IterationTime.of(row).total, row) for row in candidates]
     predicted_s, chosen_s, chosen = min(seconds, key=lambda one: one[0])
     _, best_s, best = min(seconds, key=lambda one: one[1])
     waits = [_waits(row) for row in candidates]
     return {
-        "model": model_name(model),
-        "nodes": nodes,
-        "node": NODES[node],
+        "model": model_name(case.model),
+        "network": title("network", case.network),
+        "nodes": case.nodes,
+        "node": NODES[case.node],
         "candidates": len(candidates),
         "chosen": name(chosen),
         "predicted (ms)": 1e3 * predicted_s,

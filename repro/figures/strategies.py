@@ -56,10 +56,14 @@ def table(results: Results) -> list[Row]:
 
 
 def measured(results: Results) -> list[Row]:
-    """Returns the iterations of `experiment=strategies` in the dilated lab, where each network was cut, and what the
-    model has for these cuts.
+    """Returns the iterations of `experiment=strategies` in the dilated lab at the density that was predicted.
+
+    With where each network was cut, and what the model has for these cuts.
     """
-    timed = [(group, line) for group in results.groups("strategies") if (line := _measured(group))]
+    usual = results.paper["training"]["density"]  # of predictions that do not say theirs
+    density = results.summaries.get("split_predictions", {}).get("density", usual)
+    alike = [one for one in results.groups("strategies") if one.settings["density"] in (density, 1)]
+    timed = [(group, line) for group in alike if (line := _measured(group))]
     by_repeats = sorted(timed, key=lambda one: one[1]["repeats"])  # of dense measured twice, the last counts
     of_dense = {_place(group, line): line for group, line in by_repeats if _is_dense(group)}
     rows = []

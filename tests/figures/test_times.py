@@ -16,6 +16,7 @@ from repro.figures import (
     _times,
     authors_messages,
     dilated_iterations,
+    dilated_predictions,
     lab_iterations,
     strategies,
     time_breakdown,
@@ -218,3 +219,23 @@ def test_a_split_is_compared_with_dense_on_its_own_network_and_batch() -> None:
     fast, alone = (row for row in after if row not in before)
     assert (fast["network"], fast["over_dense"]) == ("ethernet10g", 1)
     assert (alone["stages"], alone["over_dense"]) == (2, None), "no dense run has its batch"
+
+
+def test_a_density_that_was_not_predicted_is_not_drawn_beside_what_was() -> None:
+    made = made_up_results.everything()
+    dense, _ = made.summaries["strategies"]["groups"]
+    sparse = {"algo": dense["settings"]["algo"] | {"name": "gtopk", "sparse": True}}
+    assert len(strategies.measured(added(made, "strategies", dense, density=0.001, **sparse))) == 3
+    assert len(strategies.measured(added(made, "strategies", dense, density=0.01, **sparse))) == 2
+
+
+def test_a_planner_chooses_among_iterations_of_one_wire() -> None:
+    made = made_up_results.everything()
+    before = dilated_predictions.table(made)
+    more = made
+    for like in made.summaries["dilated"]["groups"][-3::2]:  # Top-k and gTop-k on 32 nodes
+        more = added(more, "dilated", like, network="ethernet10g")
+    after = dilated_predictions.table(more)
+    assert [row for row in after if row in before[:-2]] == before[:-2]
+    (other,) = [row for row in after[:-2] if row not in before]
+    assert (other["network"], other["candidates"]) == ("10 Gbps Ethernet", 2)
