@@ -29,6 +29,7 @@ class Algorithm:
     density = 1.0  # the fraction of the m parameters to send; the trainer sets it before every step
     period = 1  # steps until its messages repeat; an option of this name sets it
     delay = 0  # steps that background messages may take before a step waits for them; an option of this name sets it
+    compresses = True  # whether it makes what it sends smaller, which takes time; an option `hook` does in any case
     mixes = False  # whether its ranks hold different weights, which `mix` changes
     wraps = False  # whether its messages are sent inside backward, by the module that `wrap` returns
     settles = False  # whether its first backward sends other messages than later ones, so that a resume repeats it
@@ -105,6 +106,11 @@ def period(algo: Algo) -> int:
 def delay(algo: Algo) -> int:
     """Returns `Algorithm.delay` of the algorithm that `algo` names, with its options."""
     return int(algo.options.get("delay", of(algo).delay))
+
+
+def compresses(algo: Algo) -> bool:
+    """Returns `Algorithm.compresses` of the algorithm that `algo` names, with its options."""
+    return of(algo).compresses or algo.options.get("hook", "none") != "none"
 
 
 def cost(algo: Algo, size: int, parameters: int, k: int, **more: Any) -> Cost:

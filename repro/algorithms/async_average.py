@@ -23,6 +23,7 @@ from repro.comm.traffic import Round, Traffic
 class Algorithm(algorithms.Algorithm):
     """Averages weights in the background; each rank keeps its own momentum, which is not averaged."""
 
+    compresses = False
     mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", period: int = 4, delay: int = 2):

@@ -37,6 +37,7 @@ class Algorithm(algorithms.Algorithm):
     depends on where its buckets lie, a resumed run does a backward that does not count before it goes on.
     """
 
+    compresses = False
     wraps = takes_shapes = settles = True
 
     def __init__(

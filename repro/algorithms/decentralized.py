@@ -18,6 +18,7 @@ from repro.comm.primitives import Topology, mix_with_peers
 
 
 class Algorithm(algorithms.Algorithm):
+    compresses = False
     mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", topology: Topology = "ring"):

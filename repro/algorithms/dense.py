@@ -10,6 +10,8 @@ from repro.comm.cost_formulas import Cost, all_reduce
 
 
 class Algorithm(algorithms.Algorithm):
+    compresses = False
+
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         return collective.all_reduce(gradient).div_(collective.size)
 

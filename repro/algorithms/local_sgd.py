@@ -15,6 +15,7 @@ from repro.comm.cost_formulas import Cost, all_reduce
 class Algorithm(algorithms.Algorithm):
     """Averages weights every `period` (H) steps; each rank keeps its own momentum, which is not averaged."""
 
+    compresses = False
     mixes = True
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", period: int = 8):

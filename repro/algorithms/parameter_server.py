@@ -13,6 +13,8 @@ from repro.comm.cost_formulas import Cost
 
 
 class Algorithm(algorithms.Algorithm):
+    compresses = False
+
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         return gradient.copy_(through_server(gradient, total, collective)).div_(collective.size)
 

@@ -30,6 +30,7 @@ from repro.json_text import json_text
 from repro.tables import Row
 from repro.timing import dry_run, wire_replay
 from repro.timing.bench_links import middle
+from repro.train import ending
 from repro.whole_files import replacing
 
 CASE_S = 8.0  # seconds; a slow case is repeated less often, but at least three times
@@ -73,6 +74,12 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
             raise ConfigError(f"node={config.node}: messages alone are measured, no node's compute; leave node out")
         alike = config.nodes, config.network.name, str(config.network), str(config.cluster)
         launches.setdefault(alike, []).append(config)
+    for group in launches.values():
+        if keys := ending.named_twice(group, [(called(config), config.density) for config in group]):
+            raise ConfigError(
+                f"{', '.join(keys)}: rows that differ in nothing else have one name in {file.name}; "
+                f"type one value of {', '.join(keys)}, and another --out for the next"
+            )
     file.parent.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     began, total = time.time(), len(sizes) * sum(map(len, launches.values()))
@@ -117,6 +124,11 @@ def all_collectives(
     return rows
 
 
+def called(config: Config) -> str:
+    hook = config.algo.options.get("hook", "none")
+    return config.algo.name + ("" if hook == "none" else f"_{hook}")
+
+
 def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) -> Row:
     """Measures one step's messages on the wire, beside the model and the lower bound, and then the whole step.
 
@@ -126,12 +138,10 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
     """
     k = entries(config.density, parameters)
     step: Callable[[], object] | None = None
-    name, wire, period = config.algo.name, config.network, algorithms.period(config.algo)
+    name, wire, period = called(config), config.network, algorithms.period(config.algo)
     transport, dilation, wraps = rank.collective.transport, rank.dilation, algorithms.of(config.algo).wraps
     if wraps:
         all_rounds, step = ddp(algorithms.load(config.algo, parameters), parameters, rank)
-        hook = config.algo.options["hook"]
-        name += "" if hook == "none" else f"_{hook}"
         transport = transport.group_transport() if isinstance(transport, SocketTransport) else transport
     else:
         all_rounds = dry_run.all_rounds(config.algo, rank.size, parameters, k)

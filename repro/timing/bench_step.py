@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import resource
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ import torch.nn.functional as F
 
 from repro import models, screen
 from repro.cluster import ranks
-from repro.config.schema import Config
+from repro.config.schema import Config, ConfigError
 from repro.data import Dataset, Samples
 from repro.json_text import json_text
 from repro.runs import machine
 from repro.timing import before_run
 from repro.train import loop, possible
 from repro.train.joint_backward import JointBackward
-from repro.train.step import laid_out
+from repro.train.step import Batch, laid_out
 
 
 def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) -> None:
@@ -40,6 +41,11 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for config in configs:
+        if config.accumulate > 1 or config.stages > 1:
+            raise ConfigError(
+                "a plain loop has one batch a step and the whole network; leave accumulate and stages out"
+            )
+    for config in (dataclasses.replace(one, device="cpu") for one in configs):  # as the plain loops are
         possible.check(config)
         data = loop.load_data(config)
         loops = {"plain": 1, "plain_per_core": _cores(), "plain_per_node": config.nodes}
@@ -124,11 +130,9 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
         optimizer = torch.optim.SGD(
             model.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
         )
-        feeds = [
-            data.batches(0, rank, config.nodes, config.batch_per_node) for rank in range(number, config.nodes, loops)
-        ]
+        feeds = [endless(config, data, rank) for rank in range(number, config.nodes, loops)]
 
-        def train(batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        def train(batches: Iterable[Batch]) -> None:
             for inputs, labels in batches:
                 optimizer.zero_grad()
                 with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
@@ -149,6 +153,12 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
     for thread in threads:
         thread.join()
     return steps * config.nodes * config.batch_per_node / (max(ends) - began)
+
+
+def endless(config: Config, data: Dataset, rank: int) -> Iterator[Batch]:
+    """Yields a rank's batches, epoch after epoch."""
+    for epoch in itertools.count():
+        yield from data.batches(epoch, rank, config.nodes, config.batch_per_node)
 
 
 def _cores() -> int:

@@ -15,12 +15,15 @@ from torch import Tensor
 from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.clock import clock
+from repro.comm import bucket_spans
+from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import Round, Traffic, ring
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
+from repro.density import entries
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
 MOST_THREADS = 256  # ranks that can run at once, where messages depend on values
@@ -106,6 +109,21 @@ def all_rounds(
         raise ConfigError(f"nodes={size}: rounds are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
     return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks or range(size)]
+
+
+def in_parts(config: Config, nodes: int, shapes: Shapes, spans: Sequence[slice]) -> list[list[list[Round]]]:
+    """Returns `all_rounds` on so many nodes for each of `spans`, the parts of a gradient of layers with `shapes`."""
+    sizes = [span.stop - span.start for span in spans]
+    layers = [bucket_spans.shapes_inside(shapes, span) for span in spans]
+    return [
+        all_rounds(config.algo, nodes, size, entries(config.density, size), shapes=held)
+        for size, held in zip(sizes, layers, strict=True)
+    ]
+
+
+def in_turn(parts: Sequence[list[list[Round]]]) -> list[list[Round]]:
+    """Returns the rounds of every rank for all parts, one part after the other."""
+    return [[one for part in parts for one in part[rank]] for rank in range(len(parts[0]))]
 
 
 def steady(

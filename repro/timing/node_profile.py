@@ -22,7 +22,6 @@ from repro.report import summaries
 from repro.timing import dry_run
 from repro.timing.one_rank import clock, moments, repeated
 
-COMPRESSES_NOTHING = ("full precision", "delayed")  # the families of algorithms that send what they have
 FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
 
@@ -38,6 +37,7 @@ class Node:
     compress_s: float | None
     samples: int
     source: str
+    accumulate: int = 1  # the micro-batches of an iteration
 
 
 def layers(config: Config) -> Shapes:
@@ -67,9 +67,11 @@ def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = 
     seconds = node_seconds(node)
     if seconds is None:
         compute_s = max(backward(node, config))
-        return Node(compute_s, compress(config, parameters, shapes), samples, "measured")
+        return Node(compute_s, compress(config, parameters, shapes), samples, "measured", config.accumulate)
     compute_s, compress_s = seconds
-    return Node(compute_s, 0.0 if _family(config) in COMPRESSES_NOTHING else compress_s, samples, node)
+    if not algorithms.compresses(config.algo):
+        compress_s = 0.0
+    return Node(compute_s, compress_s, samples, node, config.accumulate)
 
 
 def published(config: Config) -> Node:
@@ -78,10 +80,10 @@ def published(config: Config) -> Node:
     if name not in rates or not isinstance(rates[name], dict):
         known = [model for model, of_model in rates.items() if isinstance(of_model, dict)]
         raise ConfigError(f"node=paper knows {', '.join(known)}, not {name}; type node=measured or seconds.")
-    batch, family = summaries.timed_batch(paper, name), _family(config)
+    batch, sparse = summaries.timed_batch(paper, name), about(config.algo.name)["family"] == "sparse"
     sparse_s = parts[name]["compress"] if name in parts else None  # no parts are published of the LSTM's iteration
-    compress_s = sparse_s if family == "sparse" else 0.0 if family in COMPRESSES_NOTHING else None
-    return Node(batch / rates[name]["single"], compress_s, batch, "paper")
+    compress_s = 0.0 if not algorithms.compresses(config.algo) else sparse_s if sparse else None
+    return Node(batch / rates[name]["single"], compress_s, batch, "paper", parts.get(name, {}).get("accumulate", 1))
 
 
 def check_samples(node: Node, config: Config) -> None:
@@ -92,10 +94,6 @@ def check_samples(node: Node, config: Config) -> None:
             f"node={config.node or node.source}: the published seconds are of {node.samples} samples a step, not "
             f"{samples}; type batch_per_node={node.samples // config.accumulate}"
         )
-
-
-def _family(config: Config) -> str:
-    return str(about(config.algo.name)["family"])
 
 
 def backward(node: str, config: Config) -> list[float]:

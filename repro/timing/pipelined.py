@@ -5,15 +5,18 @@ With S equal stages and nothing to send this is (M + S - 1) times one micro-batc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from repro import algorithms
 from repro.comm import replay
+from repro.comm.bucket_spans import Shapes
 from repro.comm.traffic import Link, Round
 from repro.config.schema import Config
-from repro.density import entries
 from repro.iteration_time import IterationTime
-from repro.timing import dry_run
+from repro.timing import dry_run, node_profile
+from repro.train import aggregator
 from repro.train.split import Block, Split
 
 Program = list[float | Round]  # seconds of work, and messages with other stages, in order
@@ -27,39 +30,52 @@ class Pipelined:
     programs: list[Program]  # by stage
     rounds: list[list[list[Round]]]  # by stage, those of each of its nodes
     compress_s: list[float]  # by stage
+    period: int = 1  # iterations in which these rounds are sent
+    delay: int = 0  # iterations that they may take in the background
 
     def parts(self, link: Link) -> IterationTime:
         """Returns the iteration until its last stage is done. Communicate has all that is no work of the busiest."""
         ends = finish(self.programs, link)
         compress_s = max(self.compress_s)
-        total = max(
-            end + own + replay.seconds(rounds, *link)
-            for end, own, rounds in zip(ends, self.compress_s, self.rounds, strict=True)
-        )
+        total = 0.0
+        for end, own, rounds in zip(ends, self.compress_s, self.rounds, strict=True):
+            busy, sent_s = end + own, replay.seconds(rounds, *link)
+            total = max(total, busy + max(0.0, sent_s - self.delay * busy) / self.period)
         compute_s = max(map(worked, self.programs))
         return IterationTime(compute_s, compress_s, total - compute_s - compress_s)
 
-    def bytes_most(self) -> int:
+    def bytes_most(self) -> float:
         """Returns what the busiest node sends in an iteration."""
         return max(
-            sent(program) + max(map(sent, rounds))
+            sent(program) + max(map(sent, rounds)) / self.period
             for program, rounds in zip(self.programs, self.rounds, strict=True)
         )  # fmt: skip
 
 
 def iteration(config: Config, split: Split, compress_s: float) -> Pipelined:
     """Predicts from the seconds of the network's blocks on one micro-batch, and of compressing its whole gradient."""
-    parts, copies = split.parts(split.blocks), config.nodes // config.stages
+    parts, copies, layers = split.parts(split.blocks), config.nodes // config.stages, iter(node_profile.layers(config))
     sizes = [sum(block.parameters for block in part) for part in parts]
-    whole = sum(sizes)
     rounds: list[list[list[Round]]] = [
-        dry_run.all_rounds(config.algo, copies, size, entries(config.density, size)) if copies > 1 else [[]]
-        for size in sizes
+        _aggregated(config, copies, _first(layers, size)) if copies > 1 else [[]] for size in sizes
     ]
     return Pipelined(
         programs(parts, config.micro_batches), rounds,
-        [compress_s * size / whole if copies > 1 else 0.0 for size in sizes],
+        [compress_s * size / sum(sizes) if copies > 1 else 0.0 for size in sizes],
+        algorithms.period(config.algo), algorithms.delay(config.algo),
     )  # fmt: skip
+
+
+def _first(layers: Iterator[Sequence[int]], parameters: int) -> Shapes:
+    """Takes the layers with the next so many parameters."""
+    shapes: list[Sequence[int]] = []
+    while sum(map(math.prod, shapes)) < parameters:
+        shapes.append(next(layers))
+    return shapes
+
+
+def _aggregated(config: Config, copies: int, shapes: Shapes) -> list[list[Round]]:
+    return dry_run.in_turn(dry_run.in_parts(config, copies, shapes, aggregator.spans(config, shapes)))
 
 
 def programs(parts: Sequence[Sequence[Block]], micro_batches: int) -> list[Program]:

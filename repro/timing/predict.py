@@ -10,10 +10,8 @@ from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.comm.critical_paths import Path, critical_paths
 from repro.config.counts import RELAXES as RELAXES  # asked for here
-from repro.config.groups import about
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
-from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run
 from repro.train import aggregator
@@ -62,7 +60,8 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
     overlap = overlaps(config)
     period, compute_s = algorithms.period(config.algo), max(moments)
     return Iteration(
-        config, compute_s, compress_s, [_paths(config, shapes, span) for span in spans], period,
+        config, compute_s, compress_s,
+        [critical_paths(part) for part in dry_run.in_parts(config, config.nodes, shapes, spans)], period,
         algorithms.delay(config.algo) * (compute_s + compress_s) / period,
         bucket_spans.when_full(spans, shapes, moments) if overlap else [],
         bucket_spans.split_seconds(spans, compress_s) if overlap else [],
@@ -74,14 +73,6 @@ def overlaps(config: Config) -> bool:
     return config.overlap == "on" or algorithms.of(config.algo).wraps
 
 
-def _paths(config: Config, shapes: Shapes, span: slice) -> list[Path]:
-    size = span.stop - span.start
-    held = bucket_spans.shapes_inside(shapes, span)
-    return critical_paths(
-        dry_run.all_rounds(config.algo, config.nodes, size, entries(config.density, size), shapes=held)
-    )
-
-
 def relaxes(algo: Algo) -> str:
     """Returns which of RELAXES the algorithm is.
 
@@ -90,7 +81,7 @@ def relaxes(algo: Algo) -> str:
     """
     if algorithms.of(algo).mixes:
         return "all"
-    return "exact" if about(algo.name).get("family") == "full precision" else "compressed"
+    return "compressed" if algorithms.compresses(algo) else "exact"
 
 
 def label(config: Config) -> str:

@@ -34,6 +34,7 @@ from repro.train import aggregator, ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
+TELLING = ("algo.", "network", "batch_per_node", "accumulate", "precision", "data.", "model.", "threads")  # of a time
 SHARED = 128  # nodes from which their rounds are recorded by all cores
 
 
@@ -68,7 +69,7 @@ def run(
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             place = None if traces is None else traces / trace_name(config, parameters, labels)
             profiled = profile(node, config, parameters, shapes)
-            one = row(config, parameters, profiled, shapes, place, moments(config, profiled.compute_s, timed))
+            one = row(config, parameters, profiled, shapes, place, moments(config, profiled, timed))
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
     read = {config.data.metric.samples for config in configs}
@@ -91,7 +92,7 @@ def run(
         wire = configs[0].network
         report = {
             "network": {"name": wire.name, "alpha_s": wire.alpha_s, "beta_s_per_byte": wire.beta_s_per_byte},
-            "density": configs[0].density if configs[0].algo.sparse else None,
+            "density": selected.pop() if len(selected := densities(configs)) == 1 else None,
             "crossover": found,
             "rows": rows,
         }
@@ -102,9 +103,15 @@ def run(
 
 def swept(configs: Sequence[Config]) -> list[str]:
     """Returns the keys, beside model, algorithm and nodes, in which cases differ: each has a column of its own."""
-    keys = [key for key in ending.varied(configs) if key.startswith(("algo.", "network"))]
-    densities = {config.density for config in configs if config.algo.sparse}
-    return [*keys, "density"] if len(densities) > 1 else keys
+    of_models: dict[str, list[Config]] = {}
+    for config in configs:
+        of_models.setdefault(config.model.name, []).append(config)
+    keys = dict.fromkeys(key for own in of_models.values() for key in ending.varied(own) if key.startswith(TELLING))
+    return [*keys, *(["density"] if len(densities(configs)) > 1 else [])]
+
+
+def densities(configs: Sequence[Config]) -> set[float]:
+    return {config.density for config in configs if config.algo.sparse}
 
 
 def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] = ()) -> tuple[str, list[Row], int]:
@@ -196,26 +203,24 @@ def trace_name(config: Config, parameters: int, labels: Sequence[str]) -> str:
     return re.sub(r"[^\w.=-]+", "_", name)
 
 
-def moments(config: Config, compute_s: float, timed: dict[str, list[float]]) -> Sequence[float]:
+def moments(config: Config, node: Node, timed: dict[str, list[float]]) -> Sequence[float]:
     """Returns when layers have their gradient, in seconds from an iteration's start, if that is when they are sent.
 
     `timed` keeps what was timed.
     """
     if not algorithms.of(config.algo).wraps:
         return ()
-    same = str((config.model, config.data, config.batch_per_node, config.accumulate, compute_s))
+    batch = node.samples // node.accumulate  # that of the node's seconds
+    config = dataclasses.replace(config, batch_per_node=batch, accumulate=node.accumulate)
+    same = str((config.model, config.data, batch, node.accumulate, node.compute_s))
     if same not in timed:
-        timed[same] = node_profile.backward(f"{compute_s}", config)
+        timed[same] = node_profile.backward(f"{node.compute_s}", config)
     return timed[same]
 
 
 def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
     """Returns the rounds of every rank for all buckets of DDP, one after the other."""
-    found: list[list[Round]] = [[] for _ in range(config.nodes)]
-    for span in aggregator.spans(config, shapes):
-        for own, more in zip(found, all_rounds(config, span.stop - span.start, 0), strict=True):
-            own += more
-    return found
+    return dry_run.in_turn(dry_run.in_parts(config, config.nodes, shapes, aggregator.spans(config, shapes)))
 
 
 def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
@@ -247,9 +252,10 @@ def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | 
 
 def as_plotted(config: Config, parameters: int, k: int, link: Link) -> float | None:
     """Returns the seconds that the authors' model figure plots; None for the butterfly and for other wire formats."""
-    if config.algo.name not in ("dense", "topk", "gtopk") or config.algo.wire != "pairs":
+    algo = config.algo
+    if algo.name not in ("dense", "topk", "gtopk") or algo.wire != "pairs" or algo.options.get("route") == "butterfly":
         return None
-    alpha = link.alpha_s if config.algo.name == "dense" else cost_formulas.PLOTTED_ALPHA_S
+    alpha = link.alpha_s if algo.name == "dense" else cost_formulas.PLOTTED_ALPHA_S
     return closed_form(config, parameters, k, Link(alpha, link.beta_s_per_byte))
 
 

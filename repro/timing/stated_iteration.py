@@ -9,6 +9,7 @@ by gloo, as DDP does it, but without its copies of the model.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import pickle
 import statistics
@@ -20,6 +21,7 @@ from repro.algorithms import ddp
 from repro.cluster import dilation
 from repro.comm import bucket_spans, replay
 from repro.comm.common_start import PLAYED, from_common_start
+from repro.config.compose import named_network
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import IterationTime, measured_source
@@ -44,23 +46,26 @@ Parts = list[list[list["Round"]]]  # for each bucket one list of rounds per rank
 
 
 def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
-    """Returns a modelled and a measured `iteration_time` line on rank 0, and [] on other ranks. Collective."""
+    """Returns modelled `iteration_time` lines and a measured one on rank 0, and [] on other ranks. Collective."""
     made = from_rank_0(rank, lambda: stated(config))
     if isinstance(made, ConfigError):
         raise made
     calibration, parts, ready, shares, work = made
-    wraps, wire = algorithms.of(config.algo).wraps, config.network
+    wraps, inside = algorithms.of(config.algo).wraps, work.inside(rank.size)
     overlaps = config.overlap == "on" or wraps
-    each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
-    hidden = bucket_spans.hidden_s(ready, shares, each) if overlaps else None
-    whole = sum(each) + work.inside(rank.size)
-    modelled = calibration.iteration(whole / calibration.period, hidden)
+    modelled, wholes = [], []
+    for wire in (config.network, *map(named_network, config.also_on)):
+        each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
+        hidden = bucket_spans.hidden_s(ready, shares, each) if overlaps else None
+        wholes.append(sum(each) + inside)
+        time = calibration.iteration(wholes[-1] / calibration.period, hidden)
+        modelled.append(time_line(dataclasses.replace(config, network=wire), "modelled", time) | {"node": config.node})
     own = [part[rank.number] for part in parts]
     if wraps:
         plays = [wire_replay.play(one, ddp.group_transport(rank.collective)) for one in own]
     else:
         plays = [authors_messages.play(one, rank, work) for one in own]
-    measured = measure(rank, calibration, plays, ready if overlaps else [], shares, whole, config.steps)
+    measured = measure(rank, calibration, plays, ready if overlaps else [], shares, wholes[0], config.steps)
     middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]
     share = late(rank)
     about = {
@@ -70,10 +75,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
         "iterations_s": [one.total for one in measured],
     }
     source = measured_source(rank.dilation, config.cluster.held and not wraps)
-    found = [
-        time_line(config, "modelled", modelled) | {"node": config.node},
-        time_line(config, source, middle, rank.dilation) | about,
-    ]
+    found = [*modelled, time_line(config, source, middle, rank.dilation) | about]
     return found if rank.number == 0 else []
 
 
@@ -102,19 +104,9 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     """Returns seconds and rounds of an iteration, with overlap when each bucket is ready and its compress, and Work."""
     shapes = node_profile.layers(config)
     spans = aggregator.spans(config, shapes)
-    sizes = [span.stop - span.start for span in spans]
-    compute_s, compress_s = seconds(config, sum(sizes), shapes)
-    parts: Parts = [
-        dry_run.all_rounds(
-            config.algo,
-            config.nodes,
-            size,
-            entries(config.density, size),
-            shapes=bucket_spans.shapes_inside(shapes, span),
-        )
-        for span, size in zip(spans, sizes, strict=True)
-    ]
-    parts = [authors_messages.changed(config, part) for part in parts]
+    parameters = spans[-1].stop
+    compute_s, compress_s = seconds(config, parameters, shapes)
+    parts = [authors_messages.changed(config, part) for part in dry_run.in_parts(config, config.nodes, shapes, spans)]
     moments: list[float] = []
     if config.overlap == "on" or algorithms.of(config.algo).wraps:
         moments = node_profile.backward(named(config), config)
@@ -122,7 +114,7 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     ready = bucket_spans.when_full(spans, shapes, moments) if moments else []
     period, delay = algorithms.period(config.algo), algorithms.delay(config.algo)
     calibration = Calibration(compute_s, compress_s, [], period, delay, [], moments)
-    work = authors_messages.work(config, sum(sizes))
+    work = authors_messages.work(config, parameters)
     return calibration, parts, ready, bucket_spans.split_seconds(spans, compress_s), work
 
 

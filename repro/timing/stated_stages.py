@@ -18,6 +18,7 @@ from repro.comm.collective import Transport
 from repro.comm.common_start import from_common_start
 from repro.comm.subset import Subset
 from repro.comm.traffic import Link, Round
+from repro.config.compose import named_network
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
@@ -35,13 +36,13 @@ FEW = 8  # images a batch where only the shares of the blocks are wanted
 
 
 def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
-    """Returns a modelled and a measured `iteration_time` line on rank 0, and [] on other ranks. Collective."""
+    """Returns modelled `iteration_time` lines and a measured one on rank 0, and [] on other ranks. Collective."""
     made = stated_iteration.from_rank_0(rank, lambda: stated(config))
     if isinstance(made, ConfigError):
         raise made
     one, cuts = made
-    wire = config.network
-    modelled = one.parts(Link(wire.alpha_s, wire.beta_s_per_byte))
+    wires = config.network, *map(named_network, config.also_on)
+    modelled = [one.parts(Link(wire.alpha_s, wire.beta_s_per_byte)) for wire in wires]
     copy, stage = divmod(rank.number, config.stages)
     first, whole = copy * config.stages, rank.collective.transport
     pipe = Subset(whole, range(first, first + config.stages))
@@ -53,17 +54,19 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
         rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
         aggregate()
 
-    seconds = [each / rank.dilation for each in from_common_start(iteration, rank, 1 + REPEATS)[1:]]
+    seconds = [each / rank.dilation for each in from_common_start(iteration, rank, 1 + (config.steps or REPEATS))[1:]]
     share = late(rank)
     middle = sorted(seconds)[len(seconds) // 2]
-    measured = IterationTime(modelled.compute_s, modelled.compress_s, middle - modelled.compute_s - modelled.compress_s)
+    work = modelled[0].compute_s, modelled[0].compress_s
+    measured = IterationTime(*work, middle - sum(work))
     about = {"node": config.node, "cuts": cuts, "bytes_most": one.bytes_most()}
     said = {"late": share, "repeats": len(seconds), "iterations_s": seconds}
     source = measured_source(rank.dilation, config.cluster.held)
     found = [
-        time_line(config, "modelled", modelled) | about,
-        time_line(config, source, measured, rank.dilation) | about | said,
+        time_line(dataclasses.replace(config, network=wire), "modelled", time) | about
+        for wire, time in zip(wires, modelled, strict=True)
     ]
+    found.append(time_line(config, source, measured, rank.dilation) | about | said)
     return found if rank.number == 0 else []
 
 

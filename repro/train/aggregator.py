@@ -159,6 +159,11 @@ def piped(config: Config) -> Rules:
             "torch.distributed.pipelining needs a process for each rank; type cluster=processes",
         ),
         (algorithms.of(algo).wraps, f"algo={algo.name} looks at each layer's backward; type algo=dense"),
+        (
+            config.node is not None and (algorithms.period(algo) > 1 or algorithms.delay(algo) > 0),
+            f"algo={algo.name} does not send in every iteration, and those that stand still are measured whole; "
+            "leave node out, or type algo=dense",
+        ),
         (config.overlap == "on", "stages fill no buckets one after the other; type overlap=off"),
         (config.hierarchical, "a stage's gradient is summed over its own nodes; leave hierarchical out"),
         (bool(config.probe_steps), "what is recorded is of whole gradients; leave probe_steps out"),

@@ -1,12 +1,20 @@
 """Predicted pipelines: the closed form, and the messages that torch's schedule sends."""
 
+import dataclasses
+from collections.abc import Sequence
+
 import pytest
 import torch
 from thread_ranks import on_ranks
 
+from repro import models
+from repro.comm import replay
 from repro.comm.traffic import Link, Round
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
 from repro.timing import pipelined
-from repro.train.split import Block
+from repro.train import aggregator
+from repro.train.split import Block, Split
 
 WIRE = Link(1e-3, 1e-6)
 FREE = Link(0.0, 0.0)
@@ -71,3 +79,42 @@ def test_memory_is_of_the_micro_batches_under_way():
     blocks = [[Block(0, 0, 10, [1], "float32", 100)], [Block(0, 0, 1, [1], "float32", 100)]]
     assert pipelined.memory(blocks, 8) == 4 * 4 * 10 + 2 * 100
     assert pipelined.memory([[*blocks[0], *blocks[1]]], 1) == 4 * 4 * 11 + 200
+
+
+def pipeline(*words: str) -> pipelined.Pipelined:
+    (config,) = compose(["model=resnet20", "nodes=8", "stages=2", "accumulate=2", "cluster=processes", *words])
+    parameters = [sum(layer.numel() for layer in part.parameters()) for part in blocks_of(config)]
+    blocks = [Block(0.1, 0.2, size, [1, 1000], "float32", 0) for size in parameters]
+    return pipelined.iteration(config, Split(blocks, [5]), 0.0)
+
+
+def blocks_of(config: Config) -> Sequence[torch.nn.Module]:
+    return models.blocks(config.model.name, models.sized_only(config))
+
+
+def test_averages_of_weights_are_sent_once_in_a_period_and_hide_in_the_background():
+    """An iteration had those of a whole period."""
+    dense, local, behind = (pipeline(*words) for words in (
+        ["algo=dense"], ["algo=local_sgd", "algo.period=8"], ["algo=async_average", "algo.period=8", "algo.delay=7"]
+    ))  # fmt: skip
+    sent_s = max(replay.seconds(rounds, *WIRE) for rounds in dense.rounds)
+    of_a_second: list[pipelined.Program] = [[1.0], [1.0]]  # in place of messages between the stages
+    times = [dataclasses.replace(one, programs=of_a_second).parts(WIRE).total - 1 for one in (dense, local, behind)]
+    assert times == [pytest.approx(sent_s), pytest.approx(sent_s / 8), pytest.approx(max(0.0, sent_s - 7) / 8)]
+    between = dataclasses.replace(dense, rounds=[[[]], [[]]]).bytes_most()
+    assert local.bytes_most() - between < (dense.bytes_most() - between) / 4
+    with pytest.raises(ConfigError, match="^stages=2: algo=local_sgd does not send in every iteration"):
+        aggregator.check(
+            compose(["nodes=4", "stages=2", "algo=local_sgd", "node=paper", "cluster=lab", "model=resnet20"])[0]
+        )
+
+
+def test_a_stages_messages_are_of_its_own_layers_and_buckets():
+    """Of one matrix for a whole stage PowerSGD would send a tenth; buckets were one message."""
+    layers, whole = pipeline("algo=powersgd"), pipeline("algo=dense")
+    assert sum(max(map(pipelined.sent, rounds)) for rounds in layers.rounds) > 20_000
+    bucketed = pipeline("algo=dense", "bucket_mb=0.2")
+    turns = [[sum(one.repeat for one in rounds[0]) for rounds in each.rounds] for each in (whole, bucketed)]
+    assert turns[1][1] > turns[0][1] and sum(map(pipelined.sent, whole.rounds[1])) == pytest.approx(
+        sum(map(pipelined.sent, bucketed.rounds[1])), rel=1e-3
+    )

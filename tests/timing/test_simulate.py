@@ -1,6 +1,7 @@
 """`repro simulate`: the authors' model figure, its crossover, many nodes, and what node= may be."""
 
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -18,8 +19,9 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
-from repro.timing import bench_collectives, node_profile, planner, simulate
+from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
 from repro.train import aggregator
+from repro.train.loop import load_data
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
@@ -78,6 +80,37 @@ def test_buckets_of_ddp_are_sent_while_backward_runs(monkeypatch, tmp_path):
         simulate.run([config], "0.14+0.02", None, None, tmp_path)
 
 
+def test_only_the_last_of_the_published_micro_batches_has_gradients_to_send(monkeypatch):
+    """The published seconds of ResNet-50 are of 16 micro-batches; its DDP hid behind the backward of all of them."""
+    monkeypatch.setattr(node_profile, "ready", lambda config, batch: torch.linspace(1, 0.5, 161).tolist())
+    (config,) = compose(["model=resnet50", "algo=ddp", "nodes=32"])
+    (row,) = simulate.run([config], "paper", None, None)
+    hidden_s = row["compute_s"] + row["communicate_s"] - row["iteration_s"]
+    assert 0.01 < hidden_s < row["compute_s"] / 16 / 2
+
+
+def test_a_hook_of_ddp_compresses_and_sends_its_layers_factors():
+    """It was exact, its compress 0, and of PowerSGD one nearly square matrix was counted for all layers."""
+    words = ["model=resnet20", "algo=ddp", "nodes=4", "cluster=processes"]
+    for hook in ("fp16", "powersgd"):
+        (config,) = compose([*words, f"algo.hook={hook}"])
+        assert predict.relaxes(config.algo) == "compressed"
+        assert node_profile.published(config).compress_s is None
+    shapes = node_profile.layers(config)
+    (modelled, *_) = simulate.dry_run.all_rounds(config.algo, 4, 269722, 0, shapes=shapes)
+    (row,) = simulate.run([config], "0.14+0.02", None, None)
+    assert row["bytes_sent_most"] == sum(one.sent * one.repeat for one in modelled) > 40_000
+    assert predict.relaxes(compose(words)[0].algo) == "exact"
+
+
+def test_what_selects_takes_time_and_what_sends_its_weights_takes_none():
+    """It went by the family: SparseLoCo selected in 0 s, and plain averages of two nodes had no known time."""
+    of = {name: node_profile.published(compose(["model=resnet50", f"algo={name}"])[0]) for name in
+          ("sparseloco", "decentralized", "low_precision_decentralized", "gtopk")}  # fmt: skip
+    assert of["decentralized"].compress_s == 0 and of["gtopk"].compress_s > 0
+    assert of["sparseloco"].compress_s is None and of["low_precision_decentralized"].compress_s is None
+
+
 def test_the_published_profile_is_one_nodes_throughput():
     node = node_profile.published(compose(["model=resnet50"])[0])
     assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
@@ -119,6 +152,7 @@ def test_the_command_writes_a_summary(tmp_path):
     report = json.loads(out.read_text())
     assert [row["nodes"] for row in report["rows"]] == 2 * [4, 8, 16]
     assert {row["parameters"] for row in report["rows"]} == {14728266}
+    assert report["density"] == 0.001, "dense, which comes first, has none"
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -151,6 +185,8 @@ def test_the_model_knows_the_wire_format(wire, capsys):
         assert row["bytes_sent_most"] == message * messages
         assert row["socket_bytes_most"] == row["bytes_sent_most"] + 144 * math.log2(row["nodes"])
         assert row["bytes_sent_mean"] <= row["bytes_sent_most"]
+    routed = rows("algo=gtopk", "algo.route=butterfly", "nodes=8", f"algo.wire={wire}", sizes=[m])
+    assert routed[0]["as_plotted_s"] is None, "nor is the butterfly, whatever it is called"
     assert ("topk in packed from" in capsys.readouterr().out) == (wire == "packed")
 
 
@@ -167,6 +203,10 @@ def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
     }  # fmt: skip
     simulate.run(compose(["nodes=4", "algo=topk,gtopk", "algo.wire=pairs,gaps"]), "0.5+0.1", [1_000_000], None)
     assert "algo.wire" in capsys.readouterr().out
+    of_a_node = ["nodes=4", "algo=topk,gtopk", "batch_per_node=32,64", "precision=float32,bfloat16"]
+    found = simulate.run(compose(of_a_node), "0.5+0.1", [1_000_000], None)
+    assert len({(row["algo"], row["batch_per_node"], row["precision"]) for row in found}) == 8
+    assert simulate.swept(compose(["model=resnet20,vgg16", "algo=dense,gtopk"])) == [], "each has its own batch"
 
 
 @pytest.mark.parametrize("key", ["hierarchical=true", "bucket_mb=1", "overlap=on", "machines=2"])
@@ -176,6 +216,23 @@ def test_what_is_not_simulated_is_refused(key):
         rows("algo=dense", "nodes=4", key)
     with pytest.raises(ConfigError, match=f"^{key}: not simulated or measured"):
         bench_collectives.measure_collectives(compose(["cluster=lab", "nodes=2", key]), [1000], 3, Path("nowhere"))
+
+
+def test_collectives_that_would_have_one_name_are_refused(tmp_path):
+    """Two rows of gtopk, one of each wire format, could not be told apart."""
+    configs = compose(["cluster=lab", "nodes=2", "algo=gtopk", "algo.wire=pairs,gaps"])
+    with pytest.raises(ConfigError, match="^algo.wire: rows that differ in nothing else have one name in rows.jsonl"):
+        bench_collectives.measure_collectives(configs, [1000], 3, tmp_path / "rows.jsonl")
+
+
+def test_a_plain_loop_has_as_many_batches_as_steps_and_one_in_each(tmp_path):
+    """It ended with its epoch, and its rate counted all steps."""
+    (config,) = compose(["data=synthetic", "data.train_images=32", "nodes=2", "batch_per_node=8", "accumulate=2"])
+    feed = bench_step.endless(config, load_data(config), 1)
+    shapes = [images.shape for images, _ in itertools.islice(feed, 5)]  # 2 an epoch
+    assert shapes == [(8, 3, 32, 32)] * 5
+    with pytest.raises(ConfigError, match="leave accumulate and stages out"):
+        bench_step.measure_steps([config], 1, 1, tmp_path)
 
 
 def test_stages_and_stated_compute_are_refused_where_they_do_nothing():
