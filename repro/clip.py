@@ -1,8 +1,10 @@
 """Bounds the norm of a gradient."""
 
+import torch
 from torch import Tensor
 
 
 def clip(gradient: Tensor, most: float) -> None:
     """Scales `gradient` in place to an L2 norm of `most`, if it has a larger one."""
-    gradient.mul_((most / gradient.norm().clamp_min(1e-30)).clamp_max(1.0))
+    wide = torch.promote_types(gradient.dtype, torch.float32)  # squares of float16 end at 65,504
+    gradient.mul_((most / gradient.norm(dtype=wide).clamp_min(1e-30)).clamp_max(1.0))

@@ -20,6 +20,13 @@ def test_a_clipped_gradient_keeps_its_direction_and_is_no_longer_than_allowed(sc
     assert torch.allclose(clipped / clipped.norm(), gradient / gradient.norm(), atol=1e-6)
 
 
+def test_the_norm_of_half_precision_may_be_more_than_it_holds():
+    """It was inf, and the gradient was all zeros, which no check of what is finite finds."""
+    gradient = torch.full((100,), 30_000.0, dtype=torch.float16)
+    clip(gradient, 1.0)
+    assert gradient.dtype == torch.float16 and gradient.float().norm().item() == pytest.approx(1, rel=1e-3)
+
+
 def test_a_gradient_of_zeros_stays_and_one_that_is_not_finite_is_still_seen():
     zeros, odd = torch.zeros(3), torch.tensor([1.0, float("inf")])
     clip(zeros, 1.0)

@@ -1,5 +1,6 @@
 """PyTorch's DistributedDataParallel itself (Li et al., VLDB 2020), the baseline that everyone has."""
 
+import math
 import warnings
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from repro import algorithms
 from repro.algorithms import powersgd
 from repro.comm.bucket_spans import Shapes, spans
 from repro.comm.collective import Collective
-from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.comm.sockets import SocketTransport
 from repro.comm.traffic import ring
 from repro.comm.transport import GroupTransport
@@ -82,7 +83,7 @@ class Algorithm(algorithms.Algorithm):
             return gradient.copy_(collective.all_reduce(wire)).div_(collective.size)
         self.steps += 1
         if collective.size > 1:
-            whole = self.hook == "powersgd" and self.steps <= WHOLE
+            whole = self.steps <= (WHOLE if self.state is not None else 1)
             for elements in [gradient.numel()] if whole else self.messages:
                 collective.traffic.add(ring(collective.rank, collective.size, elements, self.itemsize))
         return gradient
@@ -101,6 +102,8 @@ class Algorithm(algorithms.Algorithm):
                     setattr(self.state, slot, {0: state[name].clone()})
         elif self.inner is not None:
             self.inner.load_state_dict(state)
+        else:
+            self.steps = 1  # that with one bucket was before
 
     @staticmethod
     def cost(
@@ -112,6 +115,8 @@ class Algorithm(algorithms.Algorithm):
         rank: int = 1,
         shapes: Shapes | None = None,
     ) -> Cost:
+        if hook == "powersgd" and shapes is not None:
+            return in_turn(*(all_reduce(size, elements) for elements in factors(shapes, rank) if elements))
         if hook == "powersgd":
             return powersgd.Algorithm.cost(size, parameters, k, rank, shapes=shapes)
         return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
@@ -122,7 +127,7 @@ class Algorithm(algorithms.Algorithm):
         return ONE_BUCKET_MB if hook == "powersgd" else bucket_mb
 
 
-def factors(shapes: list[torch.Size], rank: int) -> list[int]:
+def factors(shapes: Shapes, rank: int) -> list[int]:
     """Counts the elements that PowerSGD's hook sums (Vogels et al., NeurIPS 2019): uncompressed, all P, all Q.
 
     A layer [n, ...] with n x c entries takes rank (n + c) elements if that is less than half, as in the hook.
@@ -130,7 +135,7 @@ def factors(shapes: list[torch.Size], rank: int) -> list[int]:
     whole, left, right = 0, 0, 0
     for shape in shapes:
         n = shape[0] if len(shape) else 1
-        c = shape.numel() // n
+        c = math.prod(shape) // n
         r = min(n, c, rank)
         if len(shape) > 1 and 2 * r * (n + c) < n * c:
             left, right = left + n * r, right + c * r

@@ -1,4 +1,4 @@
-"""Half-precision all-reduce, as in PyTorch's `fp16_compress_hook`: averages beyond 65,504 become inf."""
+"""Half-precision all-reduce: averages beyond 65,504 become inf, in PyTorch's `fp16_compress_hook` gradients do."""
 
 from __future__ import annotations
 

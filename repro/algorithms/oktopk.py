@@ -26,7 +26,9 @@ class Algorithm(algorithms.Algorithm):
     Every `space_every` steps the owners' ranges become the mean of the ranges that suit each rank.
 
     Two differences from the paper: a rank never sends more than k entries, however stale its threshold is; and the
-    global threshold comes from histograms, where the paper gathers all sums.
+    global threshold comes from histograms, where the paper gathers all sums. Two from the authors' code, which moves
+    the thresholds in between by some per mille a step where they let far more or fewer than k entries through; and
+    which, for VGG, gathers the sums without having spread them evenly.
     """
 
     density = 0.001

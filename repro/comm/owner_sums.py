@@ -115,9 +115,10 @@ def sum_small(x: Tensor, collective: Collective) -> Tensor:
 
 
 def bound(size: int, parameters: int, k: int, wire: str) -> Cost:
-    """Returns the most that a node sends if every rank and the result have k entries: 6 k words as pairs, and counts.
+    """Returns the most that a node sends if every rank and the result have k entries: 6.25 k words, and counts.
 
-    These are 4 k (P-1)/P words if the ranges hold equally many entries; 2 k more spread them if one range holds all.
+    These are 4 k (P-1)/P words if the ranges hold equally many entries; 2 k more spread them if one range holds all. A
+    sixteenth of what is sent back is room for ties.
     """
     if size == 1:
         return Cost(0, 0)

@@ -49,7 +49,12 @@ def compressed_scatter_reduce(
     """
     size, m = collective.size, x.numel()
     if size == 1:
-        return x.float().clone()
+        total = x.float().clone()
+        for error in (worker_error, server_error):
+            if error is not None:
+                total += error
+                error.zero_()
+        return total
     mine = chunks(x.float() if worker_error is None else x.float() + worker_error, size)
     width = mine.shape[1]
     wires = codec.encode(mine)
@@ -92,7 +97,7 @@ def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0
 
     ring: both neighbours, one round each. shift_one: the lower half of the ranks pairs with the upper half, shifted
     by one each step; P must be even. random_pairs: pairs drawn from (seed, step), the same on all ranks; with odd P
-    one rank has no peer in the step.
+    one rank has no peer in the step. Runs of another seed have the same pairs: nothing else is drawn from this one.
     """
     if topology not in get_args(Topology):
         raise ConfigError(f"topology={topology}: choose one of {', '.join(get_args(Topology))}.")

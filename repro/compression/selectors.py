@@ -38,6 +38,8 @@ def gaussian(x: Tensor, k: int) -> Sparse:
     are returned, not the largest.
     """
     mean, deviation = x.mean(), x.std(correction=0)
+    if not mean.isfinite():  # nothing is above such a threshold, and a model that diverges is to be seen
+        return exact(x, k)
     tail = min(k / x.numel(), 1) / 2  # on each side
     threshold = mean.abs() - deviation * NormalDist().inv_cdf(tail)
     for _ in range(4):
@@ -73,6 +75,8 @@ def mstopk(x: Tensor, k: int) -> Sparse:
     """
     magnitude = x.abs()
     mean, few = magnitude.mean(), magnitude.max()
+    if not mean.isfinite():
+        return exact(x, k)
     many = mean * 0
     low, high = mean if int((magnitude > mean).sum()) >= k else many, few
     for _ in range(30):
@@ -102,9 +106,9 @@ def named(name: str) -> Selector:
 
 
 def above(x: Tensor, threshold: Tensor | float) -> Sparse:
-    """Returns the non-zero entries whose magnitude is at least `threshold`."""
+    """Returns the non-zero entries whose magnitude is at least `threshold`, and what is not a number."""
     magnitude = x.abs()
-    return _pairs(x, ((magnitude >= threshold) & (magnitude > 0)).nonzero().squeeze(1))
+    return _pairs(x, (~(magnitude < threshold) & (magnitude != 0)).nonzero().squeeze(1))
 
 
 def at_most(entries: Sparse, k: int) -> Sparse:

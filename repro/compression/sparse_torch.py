@@ -9,10 +9,14 @@ Pairs = tuple[Tensor, Tensor]  # index, value
 
 
 def select(x: Tensor, k: int) -> Pairs:
-    """Returns the k largest magnitudes of x [m], ties to the smaller index, no zeros, as `sparse.select` does."""
+    """Returns the k largest magnitudes of x [m], ties to the smaller index, no zeros, as `sparse.select` does.
+
+    What is not a number is the largest: a model that diverges is to be seen.
+    """
     magnitude = x.abs()
     k = min(k, x.numel())
-    candidates = (magnitude >= magnitude.topk(k).values[-1:]).logical_and_(magnitude > 0).nonzero().squeeze(1)
+    below = magnitude < magnitude.topk(k).values[-1:]  # False where one of both is not a number
+    candidates = below.logical_not_().logical_and_(magnitude != 0).nonzero().squeeze(1)
     return _split(candidates.int(), x[candidates], k)[0]
 
 
@@ -29,7 +33,7 @@ def merge_with_rest(a: Pairs, b: Pairs, k: int) -> tuple[Pairs, Pairs]:
 
 def _split(index: Tensor, value: Tensor, k: int) -> tuple[Pairs, Pairs]:
     """Splits non-zero entries into the k largest magnitudes and the others, both in the order given."""
-    magnitude = value.abs()
+    magnitude = value.abs().nan_to_num_(nan=torch.inf, posinf=torch.inf)
     keep = torch.ones_like(magnitude, dtype=torch.bool)
     if value.numel() > k:
         threshold = magnitude.topk(k).values[-1]

@@ -77,6 +77,11 @@ class Algo(Checked):
                 f"algo.gain={self.gain:g} takes the place of momentum, and there is some before the selection; "
                 "type algo.gain=1, or algo.correction=0"
             )
+        if self.boost != 1 and self.options.get("residual") == "exact":
+            return (
+                f"algo.boost={self.boost:g} enlarges what a rank selected and keeps, and with algo.residual=exact "
+                "another may keep it; type algo.residual=paper, or algo.boost=1"
+            )
         if self.mask == "none" or self.correction:
             return ""
         return f"algo.mask={self.mask} sets entries of velocities to zero, and there are none; type algo.correction=0.9"

@@ -75,6 +75,11 @@ def rules(config: Config) -> Rules:
             "on_nonfinite=skip: with overlap=on part of the gradient is sent by then; type overlap=off",
         ),
         (
+            algorithm.wraps and algo.options.get("hook") == "powersgd" and config.on_nonfinite == "skip",
+            "on_nonfinite=skip: algo.hook=powersgd has kept what is not finite by then, and adds it to every later "
+            "step; type algo=powersgd",
+        ),
+        (
             bool(config.probe_steps) and algorithm.mixes,
             f"probe_steps={config.probe_steps}: what is selected and kept can be recorded of algorithms that send "
             f"gradients; {named} mixes weights. Leave probe_steps out",

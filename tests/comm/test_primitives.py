@@ -20,6 +20,7 @@ from repro.comm.primitives import (
     scatter_reduce,
 )
 from repro.comm.replay import seconds
+from repro.comm.transport import MemoryTransport, Wires
 from repro.compression import codecs
 from repro.compression.codecs import QSGD, TINY, Codec, Half, MinMax, Sign
 from repro.config.schema import ConfigError
@@ -134,6 +135,14 @@ def test_qsgd_is_unbiased(norm: str) -> None:
 
 
 # Centralized.
+
+
+def test_one_rank_alone_applies_what_was_kept() -> None:
+    """It came back uncompressed and without it, so that the residual was never delivered."""
+    x, kept = vectors(3)[0], vectors(4)[0]
+    own, server = kept.clone(), kept.clone()
+    total = compressed_scatter_reduce(x, Collective(MemoryTransport(0, Wires(1))), Sign(16), own, server)
+    assert torch.equal(total, x + kept + kept) and not own.any() and not server.any()
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from repro.compression import sparse_torch
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import SELECTORS, named
 from repro.compression.sparse import select, to_dense
@@ -32,6 +33,17 @@ def test_at_most_k_entries_ascending_and_no_zeros(name, kind, k):
     assert index.dtype == torch.int32 and index.numel() <= k
     assert (index.diff() > 0).all() and (value != 0).all()
     assert torch.equal(value, x[index])
+
+
+@pytest.mark.parametrize("name", [*SELECTORS, "in torch"])
+@pytest.mark.parametrize("odd", [1, 20_000])
+def test_what_is_not_a_number_is_selected_so_that_the_others_see_it(name, odd):
+    """Nothing was from there on: a model that diverged stood still in silence."""
+    x = normal()
+    x[:: M // odd] = torch.nan
+    index, value = sparse_torch.select(x, 200) if name == "in torch" else named(name)(x, 200)
+    assert 0 < index.numel() <= 200 and value.isnan().sum() >= min(odd, 200) * (name != "chunked")
+    assert value.isnan().any()
 
 
 @pytest.mark.parametrize("name", SELECTORS)

@@ -84,9 +84,10 @@ def test_ddp_cut_in_two_adds_three_gradients_in_the_same_order(more, tmp_path):
     """It begins with other buckets than it goes on with, and from three nodes on a sum depends on them."""
     run = config(tmp_path, "algo=ddp", "nodes=3", "steps=4", "checkpoint_every=2", *QUICK, *more)
     loop.run(run)
-    straight = bits(run.folder)
+    straight, counted = bits(run.folder), of_steps(run, "messages")
     go_on_after_two_of_four(run)
-    assert equal(straight, bits(run.folder))
+    assert equal(straight, bits(run.folder)) and of_steps(run, "messages") == counted
+    assert counted[0] == 2 * 2 < counted[1] if len(more) == 1 else counted[0] == counted[1]
 
 
 def test_ddps_powersgd_goes_on_with_its_residual_and_counts_what_it_sends(tmp_path):
@@ -94,14 +95,14 @@ def test_ddps_powersgd_goes_on_with_its_residual_and_counts_what_it_sends(tmp_pa
     run = config(tmp_path, "algo=ddp", "algo.hook=powersgd", "nodes=2", "steps=6", "checkpoint_every=4", *QUICK,
                  "cluster=processes")  # fmt: skip
     loop.run(run)
-    straight, sent = bits(run.folder), bytes_sent(run)
+    straight, sent = bits(run.folder), of_steps(run, "bytes_sent")
     go_on_after(run, 4, 6)
     assert equal(straight, bits(run.folder))
-    assert bytes_sent(run) == sent and sent[1] > 10 * sent[2]
+    assert of_steps(run, "bytes_sent") == sent and sent[1] > 10 * sent[2]
 
 
-def bytes_sent(run: Config) -> list[int]:
-    return [line["bytes_sent"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+def of_steps(run: Config, key: str) -> list[int]:
+    return [line[key] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
 
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, capsys):
