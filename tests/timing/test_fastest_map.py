@@ -189,6 +189,11 @@ def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.M
     assert again["models"] == timed and again["accuracy"][place] is None, "an accuracy changes, no time"
 
 
+def test_an_algorithm_that_is_alone_on_a_map_is_its_own_second() -> None:
+    cells = fastest_map.fastest({"dense": predicted("algo=dense")}, ["dense"], [1e9], [0.0], ["dense"])
+    assert cells == {"fastest": [[0]], "over_second": [[1]], "over_dense": [[1]], "over_exact": [[1]]}
+
+
 def test_regions_are_neighbours_of_one_name() -> None:
     cells = {(0, 0): "a", (1, 0): "a", (2, 0): "b", (2, 1): "a", (1, 1): "b", (0, 1): "b"}
     found = sorted((name, len(region)) for name, region in figure.regions(cells))
