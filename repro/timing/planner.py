@@ -140,6 +140,12 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
             continue
         time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
         found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves, groups)))
+    if not found:
+        sizes = ",".join(dict.fromkeys(f"{config.bucket_mb:g}" for config in configs if config.bucket_mb is not None))
+        raise ConfigError(
+            f"bucket_mb={sizes}: the gradient of {configs[0].model.name}, {4 * parameters / MB:.3g} MB, is one bucket "
+            f"of such a size; type bucket_mb=null,{sizes} to rank it whole, or smaller sizes"
+        )
     least = min(choice.seconds for choice in found)
 
     def order(choice: Choice) -> tuple[bool, float, bool, tuple[int, bool, bool], float]:

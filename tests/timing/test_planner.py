@@ -176,6 +176,12 @@ def test_the_check_refuses_candidates_of_one_name(sweep: str) -> None:
         planner_check.cases(configs("algo=gtopk", sweep))
 
 
+def test_buckets_that_hold_the_whole_gradient_are_refused_where_nothing_else_is_ranked() -> None:
+    own = planner.candidates(configs("algo=dense,topk"), "compressed", [25.0, 50.0])
+    with pytest.raises(ConfigError, match=r"^bucket_mb=25,50: .* resnet20, 1\.03 MB.* type bucket_mb=null,25,50"):
+        planner.rank(own, STATED, None, ())
+
+
 def tune(*words: str):
     return CliRunner().invoke(app, ["tune", *words])
 
