@@ -25,7 +25,7 @@ from repro.metric import ACCURACY
 from repro.report import same_machine, summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
-from repro.timing import node_profile
+from repro.timing import kept_times, node_profile
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.train import ending
 from repro.waiting import counting
@@ -145,15 +145,16 @@ def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict
     """Raises ConfigError where what is timed now would stand beside what was timed elsewhere, or with another batch."""
     timed = {known["model"]: known for known in before["models"]}
     for model, config in {config.model.name: config for config in configs}.items():
-        node, samples = str(config.tradeoff.node), config.batch_per_node * config.accumulate
-        if node == "paper":
+        if str(config.tradeoff.node) == "paper":
             node_profile.check_samples(node_profile.published(config), config)
-        elif model in timed and timed[model]["batch_per_node"] != samples:
-            raise ConfigError(
-                f"{OUT} was made with {timed[model]['batch_per_node']} samples a step of {model}, not {samples}. "
-                "Type what it was made with, or move the file elsewhere and type this again."
-            )
+        if model in timed:
+            kept_times.check(OUT, model, {"accumulate": 1} | timed[model], settings(config))
     same_machine.check_added(OUT, before["machine"], machine, timed, [config.model.name for config in configs])
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Returns what the seconds of one model depend on, as the entry of the model says it."""
+    return {"batch_per_node": config.batch_per_node, "accumulate": config.accumulate}
 
 
 def trained() -> tuple[dict[str, float], set[str]]:
@@ -175,12 +176,12 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
         if known["model"] == model:
             return dict(known)
     moments = node_profile.backward(summary["node"], configs[0])
-    batch, shapes, compress = configs[0].batch_per_node * configs[0].accumulate, node_profile.layers(configs[0]), {}
+    shapes, compress = node_profile.layers(configs[0]), {}
     for config in configs:
         if config.algo.name not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
             compress[config.algo.name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
-    found = {"model": model, "compute_s": max(moments), "batch_per_node": batch, "compress_s": compress}
+    found = {"model": model, **settings(configs[0]), "compute_s": max(moments), "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
     save(summary, OUT)
     return dict(summary["models"][-1])

@@ -19,7 +19,7 @@ from repro.json_text import json_text
 from repro.report import same_machine
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
-from repro.timing import dry_run, node_profile, pipelined, predict, stated_stages
+from repro.timing import dry_run, kept_times, node_profile, pipelined, predict, stated_stages
 from repro.train.split import Block, Split, balanced
 from repro.whole_files import write_whole
 
@@ -59,12 +59,12 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
             "Type repro strategies without model= and nodes=, or move the file elsewhere and type this again."
         )
     if kept and before.get("density", DENSITY) != density:
-        raise _other("density", before.get("density", DENSITY), density)
+        raise kept_times.other(OUT, "density", before.get("density", DENSITY), density)
     for model, nodes in sorted(kept):
         images = {row["images"] // nodes for row in known[model, nodes] if row["kind"] == "synchronous"}
         asked = _images(firsts[model]) if model in firsts else None
         if asked and images - {asked}:
-            raise _other(f"images of a step of {model} on a node", max(images), asked)
+            raise kept_times.other(OUT, f"images of a step of {model} on a node", max(images), asked)
     same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
@@ -98,13 +98,6 @@ def check_alike(configs: Sequence[Config]) -> None:
     models = [model for model, _, _ in names]
     if several := [model for model in models if models.count(model) > 1]:
         raise ConfigError(f"model={several[0]}: its strategies have one batch; type one batch_per_node and accumulate")
-
-
-def _other(what: str, before: float, asked: float) -> ConfigError:
-    return ConfigError(
-        f"{OUT} was made with other settings ({what}: {before:g}, not {asked:g}), and its rows would not agree with "
-        "new ones. Type what it was made with, or move the file elsewhere and type this again."
-    )
 
 
 def _images(config: Config) -> int:

@@ -156,14 +156,37 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
     fastest_map.run(compose([*small, "nodes=2"]), print)
     first = json.loads(file.read_text())
     for nodes in (2, 4):
-        with pytest.raises(ConfigError, match="made with 2 samples a step of resnet20, not 4"):
+        with pytest.raises(ConfigError, match=r"other settings \(resnet20: accumulate=1, not accumulate=2\)"):
             fastest_map.run(compose([*small, f"nodes={nodes}", "accumulate=2"]), print)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=2 accumulate=1, not batch_per_node=1 accumulate=2"):
+        fastest_map.run(compose([*keys, "batch_per_node=1", "accumulate=2", "tradeoff.node=0.1", "nodes=2"]), print)
     first["machine"] |= {"cpu": "Another"}
     file.write_text(json.dumps(first))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and vgg16 would be timed on this one"):
         fastest_map.run(compose([*small, "nodes=2", "model=vgg16"]), print)
     fastest_map.run(compose([*small, "nodes=4"]), print)  # nothing is timed
     assert len(json.loads(file.read_text())["rows"]) == 2
+
+
+def test_a_published_batch_that_is_divided_otherwise_is_another(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of node=paper the file's own batch was not compared: rows of 64 samples stayed beside those of 16 times 16."""
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=2", "algo=dense", "bucket_mb=null", "overlap=off"]
+    keys += ["tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]"]
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: [0.1, 0.05])
+    monkeypatch.setattr(fastest_map, "predicted", lambda configs, profile, advance: {"dense": predicted("algo=dense")})
+    fastest_map.run(compose([*keys, "batch_per_node=64", "accumulate=2"]), print)
+    found = json.loads(file.read_text())
+    assert (found["models"][0]["batch_per_node"], found["models"][0]["accumulate"]) == (64, 2)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=64 accumulate=2, not batch_per_node=128 accum"):
+        fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
+    found["models"][0] |= {"batch_per_node": 128}
+    del found["models"][0]["accumulate"]  # as files were before they said it
+    file.write_text(json.dumps(found))
+    fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=128 accumulate=1, not batch_per_node=64 accum"):
+        fastest_map.run(compose([*keys, "batch_per_node=64", "accumulate=2"]), print)
 
 
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
