@@ -148,13 +148,14 @@ def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict
         if str(config.tradeoff.node) == "paper":
             node_profile.check_samples(node_profile.published(config), config)
         if model in timed:
-            kept_times.check(OUT, model, {"accumulate": 1} | timed[model], settings(config))
+            kept_times.check(OUT, model, timed[model], settings(config))
     same_machine.check_added(OUT, before["machine"], machine, timed, [config.model.name for config in configs])
 
 
 def settings(config: Config) -> dict[str, Any]:
     """Returns what the seconds of one model depend on, as the entry of the model says it."""
-    return {"batch_per_node": config.batch_per_node, "accumulate": config.accumulate}
+    batch = {"batch_per_node": config.batch_per_node, "accumulate": config.accumulate}
+    return batch | kept_times.settings(config)
 
 
 def trained() -> tuple[dict[str, float], set[str]]:

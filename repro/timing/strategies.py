@@ -65,6 +65,7 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
         asked = _images(firsts[model]) if model in firsts else None
         if asked and images - {asked}:
             raise kept_times.other(OUT, f"images of a step of {model} on a node", max(images), asked)
+    settings = settings_of(before, [firsts[model] for model in counts])
     same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
@@ -80,13 +81,25 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     rows = [row for own in known.values() for row in own]
     summary = {
         "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
-        "density": density, "networks": wires,
+        "density": density, "networks": wires, "settings": settings,
     }  # fmt: skip
     OUT.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
     text = ",\n".join(json_text(rounded(row)) for row in rows)
     write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
     say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
+
+
+def settings_of(before: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
+    """Returns the settings of every model in the file and in `configs`. Raises ConfigError where they disagree."""
+    found: dict[str, Any] = dict(before.get("settings", {}))
+    for config in configs:
+        model, asked = config.model.name, kept_times.settings(config)
+        if blocks := before.get("blocks", {}).get(model):
+            said = {"parameters": sum(block["parameters"] for block in blocks)} | found.get(model, {})
+            kept_times.check(OUT, model, said, asked)
+        found[model] = asked
+    return found
 
 
 def check_alike(configs: Sequence[Config]) -> None:

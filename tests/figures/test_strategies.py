@@ -68,3 +68,24 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
     file.write_text(json.dumps(committed))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and resnet20 would be timed on this one"):
         predicted.run(compose(keys), print)
+
+
+def test_blocks_of_another_network_or_precision_are_not_taken(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of 10 classes were taken for a network of 100, which ended in a traceback."""
+    committed = json.loads(predicted.OUT.read_text())
+    file = tmp_path / "split_predictions.json"
+    file.write_text(json.dumps(committed))
+    monkeypatch.setattr(predicted, "OUT", file)
+    monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: [])
+    keys = ["experiment=strategies", "model=resnet20", "nodes=4"]
+    refused = {
+        "data.classes=100": "resnet20: parameters=269722, not parameters=275572",
+        "data.image_size=64": "resnet20: image_size=32, not image_size=64",
+        "precision=bfloat16": "resnet20: precision=float32, not precision=bfloat16",
+    }
+    for _ in range(2):  # what the committed file does not say has the model's defaults; then the file says it
+        for other, says in refused.items():
+            with pytest.raises(ConfigError, match=rf"other settings \({says}\)"):
+                predicted.run(compose([*keys, other]), print)
+        predicted.run(compose(keys), print)
+    assert json.loads(file.read_text())["settings"]["resnet20"]["parameters"] == 269722

@@ -182,11 +182,38 @@ def test_a_published_batch_that_is_divided_otherwise_is_another(tmp_path, monkey
     with pytest.raises(ConfigError, match="resnet20: batch_per_node=64 accumulate=2, not batch_per_node=128 accum"):
         fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
     found["models"][0] |= {"batch_per_node": 128}
-    del found["models"][0]["accumulate"]  # as files were before they said it
+    for name in ("accumulate", "parameters", "image_size", "sequence", "precision"):
+        del found["models"][0][name]  # as files were before they said it
     file.write_text(json.dumps(found))
     fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
     with pytest.raises(ConfigError, match="resnet20: batch_per_node=128 accumulate=1, not batch_per_node=64 accum"):
         fastest_map.run(compose([*keys, "batch_per_node=64", "accumulate=2"]), print)
+
+
+def test_seconds_of_another_network_or_precision_are_not_taken(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows of 10 classes there was nothing left to predict for 100, nor for bfloat16."""
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=2", "algo=dense", "bucket_mb=null", "overlap=off"]
+    keys += ["tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]", "tradeoff.node=measured", "batch_per_node=2"]
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: [0.1, 0.05])
+    monkeypatch.setattr(fastest_map, "predicted", lambda configs, profile, advance: {"dense": predicted("algo=dense")})
+    fastest_map.run(compose(keys), print)
+    found = json.loads(file.read_text())
+    assert found["models"][0]["parameters"] == 269722
+    old = json.loads(file.read_text())
+    for name in ("parameters", "image_size", "sequence", "precision"):
+        del old["models"][0][name]
+    for before in (found, old):
+        file.write_text(json.dumps(before))
+        fastest_map.run(compose(keys), print)
+        for other, says in {
+            "data.classes=100": "resnet20: parameters=269722, not parameters=275572",
+            "data.image_size=64": "resnet20: image_size=32, not image_size=64",
+            "precision=bfloat16": "resnet20: precision=float32, not precision=bfloat16",
+        }.items():
+            with pytest.raises(ConfigError, match=rf"other settings \({says}\)"):
+                fastest_map.run(compose([*keys, other]), print)
 
 
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
