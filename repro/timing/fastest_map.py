@@ -19,6 +19,7 @@ import torch
 from repro import screen
 from repro.config.compose import named_network
 from repro.config.groups import group_options
+from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.metric import ACCURACY
@@ -26,7 +27,7 @@ from repro.report import same_machine, summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
 from repro.timing import kept_times, node_profile
-from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
+from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire
 from repro.train import ending
 from repro.waiting import counting
 from repro.whole_files import write_whole
@@ -179,22 +180,28 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
     moments = node_profile.backward(summary["node"], configs[0])
     shapes, compress = node_profile.layers(configs[0]), {}
     for config in configs:
-        if config.algo.name not in compress:
+        if (name := with_wire(config.algo)) not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
-            compress[config.algo.name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
+            compress[name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
     found = {"model": model, **settings(configs[0]), "compute_s": max(moments), "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
     save(summary, OUT)
     return dict(summary["models"][-1])
 
 
+def compress_s(profile: dict[str, Any], algo: Algo) -> float:
+    """Returns the compress seconds of an algorithm with its wire format; in old files it is one for all formats."""
+    known: dict[str, float] = profile["compress_s"]
+    return known[name] if (name := with_wire(algo)) in known else known[algo.name]
+
+
 def predicted(
     configs: Sequence[Config], profile: dict[str, Any], advance: Callable[[], None] | None = None
 ) -> dict[str, Iteration]:
     """Returns iterations by label. An algorithm with only one bucket equals the one without, and is left out."""
-    shapes, compress, found = node_profile.layers(configs[0]), profile["compress_s"], {}
+    shapes, found = node_profile.layers(configs[0]), {}
     for config in configs:
-        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress[config.algo.name])
+        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress_s(profile, config.algo))
         if advance is not None:
             advance()
     return {name: one for name, one in found.items() if one.config.bucket_mb is None or len(one.messages) > 1}

@@ -216,6 +216,19 @@ def test_seconds_of_another_network_or_precision_are_not_taken(tmp_path, monkeyp
                 fastest_map.run(compose([*keys, other]), print)
 
 
+def test_each_wire_format_has_its_own_compress(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds of the format that came first were those of all."""
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
+    monkeypatch.setattr(node_profile, "compress", lambda config, *_: {"pairs": 0.1, "gaps": 0.2}[config.algo.wire])
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: 65 * [0.1])
+    configs = compose(["model=resnet20", "nodes=2", "algo=topk", "algo.wire=pairs,gaps"])
+    profile = fastest_map.profiled({"node": "measured", "models": []}, configs)
+    found = fastest_map.predicted(configs, profile)
+    assert {name: one.compress_s for name, one in found.items()} == {"topk": 0.1, "topk, gaps": 0.2}
+    old = fastest_map.predicted(configs, profile | {"compress_s": {"topk": 0.3}})
+    assert {one.compress_s for one in old.values()} == {0.3}
+
+
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """random-k stays at chance in the committed runs of experiment=families, however short its iteration is."""
     monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
