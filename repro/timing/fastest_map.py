@@ -172,7 +172,10 @@ def trained() -> tuple[dict[str, float], set[str]]:
 
 
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
-    """Returns when each layer of one model has its gradient, and each algorithm's compress seconds. Timed once."""
+    """Returns when each layer of one model has its gradient, and each algorithm's compress seconds.
+
+    Timed once, or as `tradeoff.node` states them.
+    """
     model = configs[0].model.name
     for known in summary["models"]:
         if known["model"] == model:
@@ -182,7 +185,8 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
     for config in configs:
         if (name := with_wire(config.algo)) not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
-            compress[name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
+            parameters = sum(map(math.prod, shapes))
+            compress[name] = node_profile.stated_or_timed(summary["node"], at, parameters, shapes)
     found = {"model": model, **settings(configs[0]), "compute_s": max(moments), "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
     save(summary, OUT)

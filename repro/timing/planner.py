@@ -133,8 +133,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and 4 * parameters <= config.bucket_mb * MB:
             continue
         if key not in compress:
-            stated = node_profile.profile(node, config, parameters).compress_s if "+" in node else None
-            compress[key] = node_profile.compress(config, parameters, shapes) if stated is None else stated
+            compress[key] = node_profile.stated_or_timed(node, config, parameters, shapes)
         one = predict.iteration(config, shapes, moments, compress[key])
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue

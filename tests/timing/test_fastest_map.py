@@ -229,6 +229,16 @@ def test_each_wire_format_has_its_own_compress(tmp_path, monkeypatch: pytest.Mon
     assert {one.compress_s for one in old.values()} == {0.3}
 
 
+def test_a_stated_compress_is_that_of_every_algorithm_that_compresses(tmp_path, monkeypatch) -> None:
+    """It was read and dropped, and compress was timed here."""
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: 65 * [0.1])
+    configs = compose(["model=resnet20", "nodes=2", "batch_per_node=2", "algo=dense,fp16,topk"])
+    profile = fastest_map.profiled({"node": "0.14+0.02", "models": []}, configs)
+    simulated = {row["algo"]: row["compress_s"] for row in simulate.run(configs, "0.14+0.02", None, None)}
+    assert profile["compress_s"] == simulated == {"dense": 0.0, "fp16": 0.02, "topk": 0.02}
+
+
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """random-k stays at chance in the committed runs of experiment=families, however short its iteration is."""
     monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
