@@ -79,12 +79,12 @@ def candidates(
     configs: Iterable[Config],
     relax: str,
     buckets_mb: Sequence[float | None] = BUCKETS_MB,
-    wires: Sequence[str] = ("pairs",),
+    wires: Sequence[str] | None = None,
 ) -> list[Config]:
     """Returns those of `configs` that relax no more than `relax`, with every wire and bucket size that they allow.
 
-    With buckets a sparse algorithm selects from each. Algorithms whose messages depend on values get no buckets,
-    because all their ranks would have to run for each bucket. Raises ConfigError.
+    Without `wires` each keeps its own. With buckets a sparse algorithm selects from each. Algorithms whose messages
+    depend on values get no buckets, because all their ranks would have to run for each bucket. Raises ConfigError.
     """
     if relax not in RELAXES:
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
@@ -106,9 +106,9 @@ def candidates(
     return found
 
 
-def with_wires(config: Config, wires: Sequence[str]) -> list[Config]:
+def with_wires(config: Config, wires: Sequence[str] | None) -> list[Config]:
     """Returns `config` with each of the wire formats, if it sends pairs. Raises ConfigError."""
-    if not algorithms.of(config.algo).sends_pairs:
+    if wires is None or not algorithms.of(config.algo).sends_pairs:
         return [config]
     formats = [dataclasses.replace(config.algo, wire=wire) for wire in wires]  # type: ignore[arg-type]  # it checks
     return [dataclasses.replace(config, algo=algo) for algo in formats]
