@@ -45,6 +45,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     """
     if not sweep[0].tradeoff.bits_per_s:
         raise ConfigError(f"experiment={sweep[0].experiment} has no grid of networks; type experiment=tradeoff")
+    node_profile.check_unstated(sweep, "tradeoff.node=")
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")

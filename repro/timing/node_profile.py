@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,6 +93,16 @@ def check_samples(node: Node, config: Config) -> None:
             f"node={config.node or node.source}: the published seconds are of {node.samples} samples a step, not "
             f"{samples}; type batch_per_node={node.samples // config.accumulate}"
         )
+
+
+def check_unstated(configs: Sequence[Config], read: str) -> None:
+    """Raises ConfigError where `compute_s` is set, by a command that does not read it: `read` says what it has instead.
+
+    That is a key, as in "node=", or in words where the seconds are from.
+    """
+    if stated := [config.compute_s for config in configs if config.compute_s is not None]:
+        instead = f"type {read}{stated[0]:g}" if read.endswith("=") else "leave compute_s out"
+        raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are {read} here; {instead}")
 
 
 def _family(config: Config) -> str:

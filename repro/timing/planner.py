@@ -122,6 +122,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
     `node_profile.profile` reads it; without seconds of compress, each algorithm's is timed here. Candidates with only
     one bucket are left out, because they equal those without. Raises ConfigError.
     """
+    node_profile.check_unstated(configs, "node=")
     shapes, wire = node_profile.layers(configs[0]), configs[0].network
     moments = node_profile.backward(node, configs[0])
     parameters = sum(map(math.prod, shapes))

@@ -37,6 +37,7 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
 
     Raises ConfigError.
     """
+    node_profile.check_unstated(configs, "the published ones")
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
