@@ -25,6 +25,7 @@ from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/split_predictions.json")
 WIRES = ("ethernet1g", "ethernet10g", "infiniband100g")
+ALGOS = ("dense", "gtopk")
 STAGES = (2, 4, 8, 16)
 DENSITY = 0.001  # of summaries that do not say theirs
 LARGER = 4  # times the images of a step, where gradients are accumulated before they are sent
@@ -47,6 +48,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     known: dict[tuple[str, int], list[Row]] = {}
     for row in before.get("rows", []):
         known.setdefault((row["model"], row["nodes"]), []).append(row)
+    if others := [config.algo.name for config in configs if config.algo.name not in ALGOS]:
+        raise ConfigError(f"algo={others[0]}: strategies are of {' and '.join(ALGOS)}; leave algo out")
     firsts = {config.model.name: config for config in reversed(configs) if config.algo.sparse}  # they have a density
     if not firsts:
         raise ConfigError("the strategies need a density: type algo=gtopk,... too")
@@ -104,14 +107,19 @@ def settings_of(before: dict[str, Any], configs: Sequence[Config]) -> dict[str, 
 
 
 def check_alike(configs: Sequence[Config]) -> None:
-    """Raises ConfigError where the densities, or the batches of one model, are several."""
+    """Raises ConfigError where the densities, or the batches, images or precisions of one model, are several."""
     densities = sorted({config.density for config in configs})
     if len(densities) > 1:
         raise ConfigError(f"density={','.join(f'{one:g}' for one in densities)}: strategies have one; type one of them")
-    names = {(config.model.name, config.batch_per_node, config.accumulate) for config in configs}
-    models = [model for model, _, _ in names]
+    names = {
+        (one.model.name, one.batch_per_node, one.accumulate, one.precision, str((one.model, one.data)))
+        for one in configs
+    }
+    models = [model for model, *_ in names]
     if several := [model for model in models if models.count(model) > 1]:
-        raise ConfigError(f"model={several[0]}: its strategies have one batch; type one batch_per_node and accumulate")
+        raise ConfigError(
+            f"model={several[0]}: its strategies are of one batch, network and precision; type one value of each key"
+        )
 
 
 def _images(config: Config) -> int:
@@ -127,7 +135,7 @@ def _on_wires(seconds: Callable[[Link], float], images: int, networks: Sequence[
 def candidates(config: Config, blocks: Sequence[Block], nodes: int) -> Iterator[Row]:
     """Yields what is known of each strategy on so many nodes; `seconds` puts its iteration on a link."""
     base = dataclasses.replace(config, nodes=nodes, node=None, stages=1, cuts=[])
-    for algo in ("dense", "gtopk"):
+    for algo in ALGOS:
         yield from _data(base, blocks, algo, "synchronous")
         yield from _data(dataclasses.replace(base, accumulate=LARGER * base.accumulate), blocks, algo, "accumulated")
     overlapped = dataclasses.replace(base, bucket_mb=BUCKET_MB, overlap="on")
@@ -135,7 +143,7 @@ def candidates(config: Config, blocks: Sequence[Block], nodes: int) -> Iterator[
     yield from _data(base, blocks, "async_average", "asynchronous")
     for stages in STAGES:
         if stages <= len(blocks) and nodes % stages == 0:
-            for algo in ("dense", "gtopk") if stages < nodes else ("dense",):
+            for algo in ALGOS if stages < nodes else ("dense",):
                 yield _piped(dataclasses.replace(with_algo(base, algo), stages=stages), blocks)
 
 

@@ -8,6 +8,7 @@ from algorithm_steps import CHOICES
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from repro import cli
 from repro.comm import replay
 from repro.comm.critical_paths import Path, critical_paths
 from repro.comm.traffic import Round
@@ -265,6 +266,14 @@ def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.M
 def test_an_algorithm_that_is_alone_on_a_map_is_its_own_second() -> None:
     cells = fastest_map.fastest({"dense": predicted("algo=dense")}, ["dense"], [1e9], [0.0], ["dense"])
     assert cells == {"fastest": [[0]], "over_second": [[1]], "over_dense": [[1]], "over_exact": [[1]]}
+
+
+@pytest.mark.parametrize("typed", ["network=ethernet1g", "network.alpha_s=1e-3", "node=measured"])
+def test_a_key_that_a_map_does_not_read_is_refused(typed: str) -> None:
+    """A network was ignored, and node= asked for the lab."""
+    key = typed.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^{key}=: .* Leave {key} out, and type tradeoff\."):
+        cli.app(["map", "model=resnet20", "nodes=2", "algo=dense", "--show", typed], standalone_mode=False)
 
 
 def test_regions_are_neighbours_of_one_name() -> None:
