@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from repro.commands import tune
 from repro.commands.bench_selection import gradient, merge, selection
-from repro.commands.overrides import Overrides, single
+from repro.commands.overrides import Overrides, refuse, single
 
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
 
@@ -117,6 +118,7 @@ def regret(
     from repro.runs import places
     from repro.timing import planner_check
 
+    refuse(overrides, ("bucket_mb", *tune.CHOSEN), f"{tune.WHY_CHOSEN}; each is ranked whole too")
     places.check_file(out)
     defaults = {
         "cluster": "lab",

@@ -23,6 +23,16 @@ def take(words: Iterable[str] | None, own: Mapping[str, str]) -> tuple[dict[str,
     return values, rest
 
 
+def refuse(typed: Sequence[str] | None, keys: Sequence[str], reason: str, instead: str = "") -> None:
+    """Raises ConfigError where one of `keys` was typed, which a command chooses itself; "algo." is every algo.KEY."""
+    from repro.config import compose, sweeps
+
+    for key in sweeps.once(list(typed or [])):
+        group, dot, _ = key.partition(".")
+        if key in keys or (dot and f"{group}." in keys):
+            raise compose.ConfigError(f"{key}=: {reason}. Leave {key} out{instead}")
+
+
 def single(overrides: Sequence[str] | None, defaults: dict[str, str], command: str) -> Config:
     """Composes the one setting that `command` measures. Raises ConfigError for several."""
     from repro.config import compose

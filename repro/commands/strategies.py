@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from repro.commands.overrides import Overrides
+from repro.commands.overrides import Overrides, refuse
+
+CHOSEN = (  # "algo." is every algo.KEY
+    "network", "network.", "also_on", "stages", "cuts", "bucket_mb", "overlap", "scope", "node", "threads", "algo.",
+)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +28,8 @@ def strategies(overrides: Overrides = None) -> None:
     """
     from repro.config import compose
 
+    why = "repro strategies predicts every split, on its own networks, with published seconds and plain algorithms"
+    refuse(overrides, CHOSEN, why, "; model, nodes, data, batch_per_node, accumulate, density and precision are read")
     configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32"})
     from repro.timing import strategies as predicted
 

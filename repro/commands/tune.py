@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import completing, take, words
+from repro.commands.overrides import completing, refuse, take, words
 
 OWN = {  # keys of this command
     "node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25", "algo.wire": "pairs,gaps",
 }  # fmt: skip
 CHOSEN = ("overlap", "scope")  # with each size of buckets
+WHY_CHOSEN = "the planner chooses it: buckets overlap, and a sparse algorithm selects from each"
 CANDIDATES = {"algo": "all", "density": "0.001,0.01"}  # what is swept unless the user names it
 
 
@@ -59,16 +60,12 @@ def tune(
     where a curve never gets there.
     """
     from repro import screen
-    from repro.config import compose, sweeps
+    from repro.config import compose
     from repro.config.counts import node_seconds
     from repro.runs import places
     from repro.runs.progress import extent
 
-    if chosen := [key for key in sweeps.once(overrides or []) if key in CHOSEN]:
-        raise compose.ConfigError(
-            f"{chosen[0]}=: repro tune chooses it: buckets overlap, and a sparse algorithm selects from each. "
-            f"Leave {chosen[0]} out, and type the sizes to rank, as bucket_mb=null,25"
-        )
+    refuse(overrides, CHOSEN, WHY_CHOSEN, ", and type the sizes to rank, as bucket_mb=null,25")
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]

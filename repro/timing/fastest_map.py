@@ -19,14 +19,15 @@ import torch
 from repro import screen
 from repro.config.compose import named_network
 from repro.config.groups import group_options
+from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.metric import ACCURACY
 from repro.report import same_machine, summaries
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
-from repro.timing import node_profile
-from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
+from repro.timing import kept_times, node_profile
+from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire
 from repro.train import ending
 from repro.waiting import counting
 from repro.whole_files import write_whole
@@ -44,6 +45,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     """
     if not sweep[0].tradeoff.bits_per_s:
         raise ConfigError(f"experiment={sweep[0].experiment} has no grid of networks; type experiment=tradeoff")
+    node_profile.check_unstated(sweep, "tradeoff.node=")
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")
@@ -145,15 +147,17 @@ def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict
     """Raises ConfigError where what is timed now would stand beside what was timed elsewhere, or with another batch."""
     timed = {known["model"]: known for known in before["models"]}
     for model, config in {config.model.name: config for config in configs}.items():
-        node, samples = str(config.tradeoff.node), config.batch_per_node * config.accumulate
-        if node == "paper":
+        if str(config.tradeoff.node) == "paper":
             node_profile.check_samples(node_profile.published(config), config)
-        elif model in timed and timed[model]["batch_per_node"] != samples:
-            raise ConfigError(
-                f"{OUT} was made with {timed[model]['batch_per_node']} samples a step of {model}, not {samples}. "
-                "Type what it was made with, or move the file elsewhere and type this again."
-            )
+        if model in timed:
+            kept_times.check(OUT, model, timed[model], settings(config))
     same_machine.check_added(OUT, before["machine"], machine, timed, [config.model.name for config in configs])
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """Returns what the seconds of one model depend on, as the entry of the model says it."""
+    batch = {"batch_per_node": config.batch_per_node, "accumulate": config.accumulate}
+    return batch | kept_times.settings(config)
 
 
 def trained() -> tuple[dict[str, float], set[str]]:
@@ -169,30 +173,40 @@ def trained() -> tuple[dict[str, float], set[str]]:
 
 
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
-    """Returns when each layer of one model has its gradient, and each algorithm's compress seconds. Timed once."""
+    """Returns when each layer of one model has its gradient, and each algorithm's compress seconds.
+
+    Timed once, or as `tradeoff.node` states them.
+    """
     model = configs[0].model.name
     for known in summary["models"]:
         if known["model"] == model:
             return dict(known)
     moments = node_profile.backward(summary["node"], configs[0])
-    batch, shapes, compress = configs[0].batch_per_node * configs[0].accumulate, node_profile.layers(configs[0]), {}
+    shapes, compress = node_profile.layers(configs[0]), {}
     for config in configs:
-        if config.algo.name not in compress:
+        if (name := with_wire(config.algo)) not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
-            compress[config.algo.name] = node_profile.compress(at, sum(map(math.prod, shapes)), shapes)
-    found = {"model": model, "compute_s": max(moments), "batch_per_node": batch, "compress_s": compress}
+            parameters = sum(map(math.prod, shapes))
+            compress[name] = node_profile.stated_or_timed(summary["node"], at, parameters, shapes)
+    found = {"model": model, **settings(configs[0]), "compute_s": max(moments), "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
     save(summary, OUT)
     return dict(summary["models"][-1])
+
+
+def compress_s(profile: dict[str, Any], algo: Algo) -> float:
+    """Returns the compress seconds of an algorithm with its wire format; in old files it is one for all formats."""
+    known: dict[str, float] = profile["compress_s"]
+    return known[name] if (name := with_wire(algo)) in known else known[algo.name]
 
 
 def predicted(
     configs: Sequence[Config], profile: dict[str, Any], advance: Callable[[], None] | None = None
 ) -> dict[str, Iteration]:
     """Returns iterations by label. An algorithm with only one bucket equals the one without, and is left out."""
-    shapes, compress, found = node_profile.layers(configs[0]), profile["compress_s"], {}
+    shapes, found = node_profile.layers(configs[0]), {}
     for config in configs:
-        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress[config.algo.name])
+        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress_s(profile, config.algo))
         if advance is not None:
             advance()
     return {name: one for name, one in found.items() if one.config.bucket_mb is None or len(one.messages) > 1}
@@ -207,7 +221,8 @@ def fastest(
 ) -> dict[str, list[list[float]]]:
     """Returns for each latency and bandwidth which of `names` is the fastest, and how many times as fast as others.
 
-    The others are the second, plain dense, and the best of `exact`; the ratios have three digits.
+    The others are the second, plain dense, and the best of `exact`; the ratios have three digits. One that is alone is
+    second too.
     """
     cells: dict[str, list[list[float]]] = {"fastest": [], "over_second": [], "over_dense": [], "over_exact": []}
     for alpha in alpha_s:
@@ -215,7 +230,7 @@ def fastest(
             line.append([])
         for bits in bits_per_s:
             seconds = {name: one.seconds(alpha, 8 / bits) for name, one in among.items()}
-            first, second = sorted(seconds, key=seconds.__getitem__)[:2]
+            first, second = (2 * sorted(seconds, key=seconds.__getitem__))[:2]
             others = {
                 "over_second": seconds[second],
                 "over_dense": seconds["dense"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -96,6 +97,16 @@ def check_samples(node: Node, config: Config) -> None:
         )
 
 
+def check_unstated(configs: Sequence[Config], read: str) -> None:
+    """Raises ConfigError where `compute_s` is set, by a command that does not read it: `read` says what it has instead.
+
+    That is a key, as in "node=", or in words where the seconds are from.
+    """
+    if stated := [config.compute_s for config in configs if config.compute_s is not None]:
+        instead = f"type {read}{stated[0]:g}" if read.endswith("=") else "leave compute_s out"
+        raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are {read} here; {instead}")
+
+
 def backward(node: str, config: Config) -> list[float]:
     """Returns seconds from the start of an iteration until each layer's gradient is complete; the largest is compute.
 
@@ -140,6 +151,12 @@ def _message(algorithm: Algorithm, vector: Tensor) -> Tensor | None:
         return None
     k = entries(algorithm.density, vector.numel())
     return algorithm.wire.pack(select(vector, k), k, keeps=False)[0]
+
+
+def stated_or_timed(node: str, config: Config, parameters: int, shapes: Shapes) -> float:
+    """Returns the seconds of compress that `node` states, for every algorithm that compresses, or times them here."""
+    stated = profile(node, config, parameters).compress_s if "+" in node else None
+    return compress(config, parameters, shapes) if stated is None else stated
 
 
 def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:

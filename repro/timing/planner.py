@@ -79,12 +79,12 @@ def candidates(
     configs: Iterable[Config],
     relax: str,
     buckets_mb: Sequence[float | None] = BUCKETS_MB,
-    wires: Sequence[str] = ("pairs",),
+    wires: Sequence[str] | None = None,
 ) -> list[Config]:
     """Returns those of `configs` that relax no more than `relax`, with every wire and bucket size that they allow.
 
-    With buckets a sparse algorithm selects from each. Algorithms whose messages depend on values get no buckets,
-    because all their ranks would have to run for each bucket. Raises ConfigError.
+    Without `wires` each keeps its own. With buckets a sparse algorithm selects from each. Algorithms whose messages
+    depend on values get no buckets, because all their ranks would have to run for each bucket. Raises ConfigError.
     """
     if relax not in RELAXES:
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
@@ -106,9 +106,9 @@ def candidates(
     return found
 
 
-def with_wires(config: Config, wires: Sequence[str]) -> list[Config]:
+def with_wires(config: Config, wires: Sequence[str] | None) -> list[Config]:
     """Returns `config` with each of the wire formats, if it sends pairs. Raises ConfigError."""
-    if not algorithms.of(config.algo).sends_pairs:
+    if wires is None or not algorithms.of(config.algo).sends_pairs:
         return [config]
     formats = [dataclasses.replace(config.algo, wire=wire) for wire in wires]  # type: ignore[arg-type]  # it checks
     return [dataclasses.replace(config, algo=algo) for algo in formats]
@@ -122,6 +122,7 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
     `node_profile.profile` reads it; without seconds of compress, each algorithm's is timed here. Candidates with only
     one bucket are left out, because they equal those without. Raises ConfigError.
     """
+    node_profile.check_unstated(configs, "node=")
     shapes, wire = node_profile.layers(configs[0]), configs[0].network
     moments = node_profile.backward(node, configs[0])
     parameters = sum(map(math.prod, shapes))
@@ -133,13 +134,18 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and 4 * parameters <= config.bucket_mb * MB:
             continue
         if key not in compress:
-            stated = node_profile.profile(node, config, parameters).compress_s if "+" in node else None
-            compress[key] = node_profile.compress(config, parameters, shapes) if stated is None else stated
+            compress[key] = node_profile.stated_or_timed(node, config, parameters, shapes)
         one = predict.iteration(config, shapes, moments, compress[key])
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
         time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
         found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves, groups)))
+    if not found:
+        sizes = ",".join(dict.fromkeys(f"{config.bucket_mb:g}" for config in configs if config.bucket_mb is not None))
+        raise ConfigError(
+            f"bucket_mb={sizes}: the gradient of {configs[0].model.name}, {4 * parameters / MB:.3g} MB, is one bucket "
+            f"of such a size; type bucket_mb=null,{sizes} to rank it whole, or smaller sizes"
+        )
     least = min(choice.seconds for choice in found)
 
     def order(choice: Choice) -> tuple[bool, float, bool, tuple[int, bool, bool], float]:

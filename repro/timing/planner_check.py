@@ -20,7 +20,7 @@ from repro.json_text import json_text
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
 from repro.tables import Row
-from repro.timing import before_run, planner, predict, wire_replay
+from repro.timing import before_run, node_profile, planner, predict, wire_replay
 from repro.timing.planner import Choice
 from repro.train import ending
 from repro.train.loop import load_data
@@ -46,6 +46,7 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench regret needs cluster=lab.")
+    node_profile.check_unstated(configs, "timed on this machine")
     split = cases(configs)
     machine = provenance.describe("cpu", "synthetic")
     report: dict[str, Any] = {"machine": {name: machine[name] for name in MACHINE}, "rows": []}

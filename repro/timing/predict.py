@@ -84,9 +84,14 @@ def relaxes(algo: Algo) -> str:
     return "compressed" if algorithms.compresses(algo) else "exact"
 
 
+def with_wire(algo: Algo) -> str:
+    """Returns the algorithm's name with its wire format, if that is not plain pairs."""
+    return algo.name + (f", {algo.wire}" if algo.wire != "pairs" else "")
+
+
 def label(config: Config) -> str:
     """Returns the algorithm's name in tables and figures, with its wire format, buckets and whether they overlap."""
-    name = config.algo.name + (f", {config.algo.wire}" if config.algo.wire != "pairs" else "")
+    name = with_wire(config.algo)
     if config.bucket_mb is None:
         return name
     return f"{name}, {config.bucket_mb:g} MB" + (" overlapped" if config.overlap == "on" else "")

@@ -48,8 +48,7 @@ def run(
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
     dry_run.check_whole(configs)
-    if stated := [config.compute_s for config in configs if config.compute_s is not None]:
-        raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are node= here; type node={stated[0]:g}")
+    node_profile.check_unstated(configs, "node=")
     if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
         raise ConfigError(
             f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "

@@ -19,12 +19,13 @@ from repro.json_text import json_text
 from repro.report import same_machine
 from repro.report.summaries import MACHINE, rounded
 from repro.runs import provenance
-from repro.timing import dry_run, node_profile, pipelined, predict, stated_stages
+from repro.timing import dry_run, kept_times, node_profile, pipelined, predict, stated_stages
 from repro.train.split import Block, Split, balanced
 from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/split_predictions.json")
 WIRES = ("ethernet1g", "ethernet10g", "infiniband100g")
+ALGOS = ("dense", "gtopk")
 STAGES = (2, 4, 8, 16)
 DENSITY = 0.001  # of summaries that do not say theirs
 LARGER = 4  # times the images of a step, where gradients are accumulated before they are sent
@@ -37,6 +38,7 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
 
     Raises ConfigError.
     """
+    node_profile.check_unstated(configs, "the published ones")
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
@@ -46,6 +48,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     known: dict[tuple[str, int], list[Row]] = {}
     for row in before.get("rows", []):
         known.setdefault((row["model"], row["nodes"]), []).append(row)
+    if others := [config.algo.name for config in configs if config.algo.name not in ALGOS]:
+        raise ConfigError(f"algo={others[0]}: strategies are of {' and '.join(ALGOS)}; leave algo out")
     firsts = {config.model.name: config for config in reversed(configs) if config.algo.sparse}  # they have a density
     if not firsts:
         raise ConfigError("the strategies need a density: type algo=gtopk,... too")
@@ -59,12 +63,13 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
             "Type repro strategies without model= and nodes=, or move the file elsewhere and type this again."
         )
     if kept and before.get("density", DENSITY) != density:
-        raise _other("density", before.get("density", DENSITY), density)
+        raise kept_times.other(OUT, "density", before.get("density", DENSITY), density)
     for model, nodes in sorted(kept):
         images = {row["images"] // nodes for row in known[model, nodes] if row["kind"] == "synchronous"}
         asked = _images(firsts[model]) if model in firsts else None
         if asked and images - {asked}:
-            raise _other(f"images of a step of {model} on a node", max(images), asked)
+            raise kept_times.other(OUT, f"images of a step of {model} on a node", max(images), asked)
+    settings = settings_of(before, [firsts[model] for model in counts])
     same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
@@ -80,7 +85,7 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     rows = [row for own in known.values() for row in own]
     summary = {
         "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
-        "density": density, "networks": wires,
+        "density": density, "networks": wires, "settings": settings,
     }  # fmt: skip
     OUT.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
@@ -89,22 +94,32 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
 
 
+def settings_of(before: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
+    """Returns the settings of every model in the file and in `configs`. Raises ConfigError where they disagree."""
+    found: dict[str, Any] = dict(before.get("settings", {}))
+    for config in configs:
+        model, asked = config.model.name, kept_times.settings(config)
+        if blocks := before.get("blocks", {}).get(model):
+            said = {"parameters": sum(block["parameters"] for block in blocks)} | found.get(model, {})
+            kept_times.check(OUT, model, said, asked)
+        found[model] = asked
+    return found
+
+
 def check_alike(configs: Sequence[Config]) -> None:
-    """Raises ConfigError where the densities, or the batches of one model, are several."""
+    """Raises ConfigError where the densities, or the batches, images or precisions of one model, are several."""
     densities = sorted({config.density for config in configs})
     if len(densities) > 1:
         raise ConfigError(f"density={','.join(f'{one:g}' for one in densities)}: strategies have one; type one of them")
-    names = {(config.model.name, config.batch_per_node, config.accumulate) for config in configs}
-    models = [model for model, _, _ in names]
+    names = {
+        (one.model.name, one.batch_per_node, one.accumulate, one.precision, str((one.model, one.data)))
+        for one in configs
+    }
+    models = [model for model, *_ in names]
     if several := [model for model in models if models.count(model) > 1]:
-        raise ConfigError(f"model={several[0]}: its strategies have one batch; type one batch_per_node and accumulate")
-
-
-def _other(what: str, before: float, asked: float) -> ConfigError:
-    return ConfigError(
-        f"{OUT} was made with other settings ({what}: {before:g}, not {asked:g}), and its rows would not agree with "
-        "new ones. Type what it was made with, or move the file elsewhere and type this again."
-    )
+        raise ConfigError(
+            f"model={several[0]}: its strategies are of one batch, network and precision; type one value of each key"
+        )
 
 
 def _images(config: Config) -> int:
@@ -120,7 +135,7 @@ def _on_wires(seconds: Callable[[Link], float], images: int, networks: Sequence[
 def candidates(config: Config, blocks: Sequence[Block], nodes: int) -> Iterator[Row]:
     """Yields what is known of each strategy on so many nodes; `seconds` puts its iteration on a link."""
     base = dataclasses.replace(config, nodes=nodes, node=None, stages=1, cuts=[])
-    for algo in ("dense", "gtopk"):
+    for algo in ALGOS:
         yield from _data(base, blocks, algo, "synchronous")
         yield from _data(dataclasses.replace(base, accumulate=LARGER * base.accumulate), blocks, algo, "accumulated")
     overlapped = dataclasses.replace(base, bucket_mb=BUCKET_MB, overlap="on")
@@ -128,7 +143,7 @@ def candidates(config: Config, blocks: Sequence[Block], nodes: int) -> Iterator[
     yield from _data(base, blocks, "async_average", "asynchronous")
     for stages in STAGES:
         if stages <= len(blocks) and nodes % stages == 0:
-            for algo in ("dense", "gtopk") if stages < nodes else ("dense",):
+            for algo in ALGOS if stages < nodes else ("dense",):
                 yield _piped(dataclasses.replace(with_algo(base, algo), stages=stages), blocks)
 
 

@@ -5,6 +5,7 @@ import json
 import made_up_results
 import pytest
 
+from repro import cli
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.figures import strategies
@@ -59,7 +60,9 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
         "density=0.1": "made with other settings .density: 0.001, not 0.1.",
         "density=0.1,0.01": "density=0.01,0.1: strategies have one",
         "accumulate=2": "images of a step of resnet20 on a node: 128, not 64",
-        "accumulate=2,4": "type one batch_per_node and accumulate",
+        "accumulate=2,4": "model=resnet20: its strategies are of one batch, network and precision; type one",
+        "data.classes=10,100": "model=resnet20: its strategies are of one batch, network and precision; type one",
+        "algo=topk": "algo=topk: strategies are of dense and gtopk; leave algo out",
     }.items():
         with pytest.raises(ConfigError, match=says):
             predicted.run(compose([*keys, other]), print)
@@ -68,3 +71,36 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
     file.write_text(json.dumps(committed))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and resnet20 would be timed on this one"):
         predicted.run(compose(keys), print)
+
+
+def test_blocks_of_another_network_or_precision_are_not_taken(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of 10 classes were taken for a network of 100, which ended in a traceback."""
+    committed = json.loads(predicted.OUT.read_text())
+    file = tmp_path / "split_predictions.json"
+    file.write_text(json.dumps(committed))
+    monkeypatch.setattr(predicted, "OUT", file)
+    monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: [])
+    keys = ["experiment=strategies", "model=resnet20", "nodes=4"]
+    refused = {
+        "data.classes=100": "resnet20: parameters=269722, not parameters=275572",
+        "data.image_size=64": "resnet20: image_size=32, not image_size=64",
+        "precision=bfloat16": "resnet20: precision=float32, not precision=bfloat16",
+    }
+    for _ in range(2):  # what the committed file does not say has the model's defaults; then the file says it
+        for other, says in refused.items():
+            with pytest.raises(ConfigError, match=rf"other settings \({says}\)"):
+                predicted.run(compose([*keys, other]), print)
+        predicted.run(compose(keys), print)
+    assert json.loads(file.read_text())["settings"]["resnet20"]["parameters"] == 269722
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["network=ethernet1g", "network.alpha_s=1e-3", "stages=2", "cuts=[3]", "bucket_mb=1", "overlap=on", "node=measured"]
+    + ["algo.wire=gaps"],
+)
+def test_a_key_that_the_strategies_choose_is_refused(typed: str) -> None:
+    """They were ignored, and the same was predicted as without them."""
+    key = typed.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^{key}=: repro strategies predicts .* Leave {key} out; model, nodes"):
+        cli.app(["strategies", "algo=gtopk", "cluster=local", typed], standalone_mode=False)

@@ -8,6 +8,7 @@ from algorithm_steps import CHOICES
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from repro import cli
 from repro.comm import replay
 from repro.comm.critical_paths import Path, critical_paths
 from repro.comm.traffic import Round
@@ -156,14 +157,87 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
     fastest_map.run(compose([*small, "nodes=2"]), print)
     first = json.loads(file.read_text())
     for nodes in (2, 4):
-        with pytest.raises(ConfigError, match="made with 2 samples a step of resnet20, not 4"):
+        with pytest.raises(ConfigError, match=r"other settings \(resnet20: accumulate=1, not accumulate=2\)"):
             fastest_map.run(compose([*small, f"nodes={nodes}", "accumulate=2"]), print)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=2 accumulate=1, not batch_per_node=1 accumulate=2"):
+        fastest_map.run(compose([*keys, "batch_per_node=1", "accumulate=2", "tradeoff.node=0.1", "nodes=2"]), print)
     first["machine"] |= {"cpu": "Another"}
     file.write_text(json.dumps(first))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and vgg16 would be timed on this one"):
         fastest_map.run(compose([*small, "nodes=2", "model=vgg16"]), print)
     fastest_map.run(compose([*small, "nodes=4"]), print)  # nothing is timed
     assert len(json.loads(file.read_text())["rows"]) == 2
+
+
+def test_a_published_batch_that_is_divided_otherwise_is_another(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of node=paper the file's own batch was not compared: rows of 64 samples stayed beside those of 16 times 16."""
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=2", "algo=dense", "bucket_mb=null", "overlap=off"]
+    keys += ["tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]"]
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: [0.1, 0.05])
+    monkeypatch.setattr(fastest_map, "predicted", lambda configs, profile, advance: {"dense": predicted("algo=dense")})
+    fastest_map.run(compose([*keys, "batch_per_node=64", "accumulate=2"]), print)
+    found = json.loads(file.read_text())
+    assert (found["models"][0]["batch_per_node"], found["models"][0]["accumulate"]) == (64, 2)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=64 accumulate=2, not batch_per_node=128 accum"):
+        fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
+    found["models"][0] |= {"batch_per_node": 128}
+    for name in ("accumulate", "parameters", "image_size", "sequence", "precision"):
+        del found["models"][0][name]  # as files were before they said it
+    file.write_text(json.dumps(found))
+    fastest_map.run(compose([*keys, "batch_per_node=128"]), print)
+    with pytest.raises(ConfigError, match="resnet20: batch_per_node=128 accumulate=1, not batch_per_node=64 accum"):
+        fastest_map.run(compose([*keys, "batch_per_node=64", "accumulate=2"]), print)
+
+
+def test_seconds_of_another_network_or_precision_are_not_taken(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows of 10 classes there was nothing left to predict for 100, nor for bfloat16."""
+    file = tmp_path / "tradeoff.json"
+    monkeypatch.setattr(fastest_map, "OUT", file)
+    keys = ["experiment=tradeoff", "model=resnet20", "nodes=2", "algo=dense", "bucket_mb=null", "overlap=off"]
+    keys += ["tradeoff.bits_per_s=[1e6]", "tradeoff.alpha_s=[0]", "tradeoff.node=measured", "batch_per_node=2"]
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: [0.1, 0.05])
+    monkeypatch.setattr(fastest_map, "predicted", lambda configs, profile, advance: {"dense": predicted("algo=dense")})
+    fastest_map.run(compose(keys), print)
+    found = json.loads(file.read_text())
+    assert found["models"][0]["parameters"] == 269722
+    old = json.loads(file.read_text())
+    for name in ("parameters", "image_size", "sequence", "precision"):
+        del old["models"][0][name]
+    for before in (found, old):
+        file.write_text(json.dumps(before))
+        fastest_map.run(compose(keys), print)
+        for other, says in {
+            "data.classes=100": "resnet20: parameters=269722, not parameters=275572",
+            "data.image_size=64": "resnet20: image_size=32, not image_size=64",
+            "precision=bfloat16": "resnet20: precision=float32, not precision=bfloat16",
+        }.items():
+            with pytest.raises(ConfigError, match=rf"other settings \({says}\)"):
+                fastest_map.run(compose([*keys, other]), print)
+
+
+def test_each_wire_format_has_its_own_compress(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds of the format that came first were those of all."""
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
+    monkeypatch.setattr(node_profile, "compress", lambda config, *_: {"pairs": 0.1, "gaps": 0.2}[config.algo.wire])
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: 65 * [0.1])
+    configs = compose(["model=resnet20", "nodes=2", "algo=topk", "algo.wire=pairs,gaps"])
+    profile = fastest_map.profiled({"node": "measured", "models": []}, configs)
+    found = fastest_map.predicted(configs, profile)
+    assert {name: one.compress_s for name, one in found.items()} == {"topk": 0.1, "topk, gaps": 0.2}
+    old = fastest_map.predicted(configs, profile | {"compress_s": {"topk": 0.3}})
+    assert {one.compress_s for one in old.values()} == {0.3}
+
+
+def test_a_stated_compress_is_that_of_every_algorithm_that_compresses(tmp_path, monkeypatch) -> None:
+    """It was read and dropped, and compress was timed here."""
+    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "tradeoff.json")
+    monkeypatch.setattr(node_profile, "backward", lambda node, config: 65 * [0.1])
+    configs = compose(["model=resnet20", "nodes=2", "batch_per_node=2", "algo=dense,fp16,topk"])
+    profile = fastest_map.profiled({"node": "0.14+0.02", "models": []}, configs)
+    simulated = {row["algo"]: row["compress_s"] for row in simulate.run(configs, "0.14+0.02", None, None)}
+    assert profile["compress_s"] == simulated == {"dense": 0.0, "fp16": 0.02, "topk": 0.02}
 
 
 def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +261,19 @@ def test_what_is_not_shown_to_learn_is_on_no_map(tmp_path, monkeypatch: pytest.M
     fastest_map.run(configs, said.append)
     again = json.loads((tmp_path / "tradeoff.json").read_text())
     assert again["models"] == timed and again["accuracy"][place] is None, "an accuracy changes, no time"
+
+
+def test_an_algorithm_that_is_alone_on_a_map_is_its_own_second() -> None:
+    cells = fastest_map.fastest({"dense": predicted("algo=dense")}, ["dense"], [1e9], [0.0], ["dense"])
+    assert cells == {"fastest": [[0]], "over_second": [[1]], "over_dense": [[1]], "over_exact": [[1]]}
+
+
+@pytest.mark.parametrize("typed", ["network=ethernet1g", "network.alpha_s=1e-3", "node=measured"])
+def test_a_key_that_a_map_does_not_read_is_refused(typed: str) -> None:
+    """A network was ignored, and node= asked for the lab."""
+    key = typed.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^{key}=: .* Leave {key} out, and type tradeoff\."):
+        cli.app(["map", "model=resnet20", "nodes=2", "algo=dense", "--show", typed], standalone_mode=False)
 
 
 def test_regions_are_neighbours_of_one_name() -> None:

@@ -168,12 +168,38 @@ def test_the_check_compares_only_candidates_for_the_same_nodes_and_batch() -> No
     assert [config.algo.name for config in one] == ["dense", "qadam", "topk", "topk"]
 
 
+def test_the_check_ranks_each_wire_format_that_was_typed() -> None:
+    """Both were ranked and measured as pairs."""
+    choices = planner_check.plan(configs("algo=topk", "algo.wire=pairs,gaps", "nodes=2"), Link(1e-4, 1e-8))
+    names = [predict.label(choice.config) for choice in choices if choice.config.bucket_mb is None]
+    assert sorted(names) == ["topk", "topk, gaps"]
+
+
+@pytest.mark.parametrize("command", ["tune", "bench regret"])
+@pytest.mark.parametrize("key", ["overlap", "scope"])
+def test_what_the_planner_chooses_cannot_be_typed(command: str, key: str) -> None:
+    """bench regret dropped it, and measured its own buckets."""
+    with pytest.raises(ConfigError, match=f"^{key}=: the planner chooses it: .* Leave {key} out"):
+        app([*command.split(), "cluster=local", f"{key}=on"], standalone_mode=False)
+
+
+def test_the_check_has_its_own_sizes_of_buckets() -> None:
+    with pytest.raises(ConfigError, match="^bucket_mb=: the planner chooses it: .* Leave bucket_mb out"):
+        app(["bench", "regret", "cluster=local", "bucket_mb=1"], standalone_mode=False)
+
+
 @pytest.mark.parametrize("sweep", ["density=0.001,0.01", "algo.residual=paper,exact"])
 def test_the_check_refuses_candidates_of_one_name(sweep: str) -> None:
     """The seconds of the last took the place of the others'."""
     key = sweep.partition("=")[0]
     with pytest.raises(ConfigError, match=f"^{key}: .*have one name.*; type one value of {key}"):
         planner_check.cases(configs("algo=gtopk", sweep))
+
+
+def test_buckets_that_hold_the_whole_gradient_are_refused_where_nothing_else_is_ranked() -> None:
+    own = planner.candidates(configs("algo=dense,topk"), "compressed", [25.0, 50.0])
+    with pytest.raises(ConfigError, match=r"^bucket_mb=25,50: .* resnet20, 1\.03 MB.* type bucket_mb=null,25,50"):
+        planner.rank(own, STATED, None, ())
 
 
 def tune(*words: str):

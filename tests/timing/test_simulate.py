@@ -12,6 +12,7 @@ import yaml
 from algorithm_steps import CHOICES
 
 from repro import algorithms, cli
+from repro.cluster import ranks
 from repro.comm import cost_formulas, replay
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import Link
@@ -240,6 +241,25 @@ def test_stages_and_stated_compute_are_refused_where_they_do_nothing():
         bench_collectives.measure_collectives(compose(["cluster=lab", "stages=2"]), [1000], 3, Path("nowhere"))
     with pytest.raises(ConfigError, match="compute_s=0.2: .*type node=0.2"):
         rows("algo=dense", "nodes=4", "compute_s=0.2")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    {
+        "tune model=resnet20 nodes=4 algo=dense": "node= here; type node=0.2",
+        "map nodes=2 model=resnet20 algo=dense": "tradeoff.node= here; type tradeoff.node=0.2",
+        "bench regret": "timed on this machine here; leave compute_s out",
+        "strategies model=resnet20 nodes=4": "the published ones here; leave compute_s out",
+    }.items(),
+)
+def test_a_command_that_does_not_read_compute_s_says_what_it_reads(
+    command: str, says: str, tmp_path, monkeypatch
+) -> None:
+    """They dropped it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ranks, "launch", None)
+    with pytest.raises(ConfigError, match=f"^compute_s=0.2: the seconds of a node are {says}"):
+        cli.app([*command.split(), "compute_s=0.2"], standalone_mode=False)
 
 
 def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
