@@ -1,6 +1,6 @@
 #!/bin/sh
 # All measurements of the network, on a quiet machine with two cores or more: about 70 minutes.
-# The lab needs root or user namespaces. Summaries go to results/lab and results/simulated.
+# The lab needs root or user namespaces. Summaries go to results/lab.
 set -eu
 cd "$(dirname "$0")/.."
 repro="${REPRO:-uv run repro}"
@@ -25,12 +25,6 @@ slow=$lab/ethernet100m
 $repro bench network network=ethernet100m --out $slow
 $repro bench collectives algo=gtopk,gtopk_butterfly nodes=4,8 network=$slow/network.yaml \
     --parameters 14.7M,25.6M,61.1M --out $slow/collectives.jsonl
-
-# 2 min: the authors' model figure, both panels, and the crossover; then every power of two up to 4,096 nodes.
-$repro simulate parameters=26214400 nodes=4,8,...,128 --out results/simulated/model_figure_left.json
-$repro simulate parameters=1048576,2097152,...,134217728 nodes=32 --out results/simulated/model_figure_right.json
-$repro simulate model=resnet50 nodes=4,8,...,1024 --out results/simulated/resnet50.json
-$repro simulate model=resnet50 nodes=4096 --out results/simulated/resnet50_4096.json
 
 # 6 min: real iterations of 8 nodes at 1 Gbps: compute, compress and communicate measured.
 $repro run experiment=lab

@@ -19,7 +19,19 @@ from repro.config.counts import doubled
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "launchers/README.md"]
-SETTINGS = ("run", "launch", "simulate", "tune", "network", "collectives", "step", "regret", "gradient", "map")
+SETTINGS = (
+    "run",
+    "launch",
+    "simulate",
+    "tune",
+    "network",
+    "collectives",
+    "step",
+    "regret",
+    "gradient",
+    "map",
+    "strategies",
+)
 OF_THE_COMMAND = ("node", "parameters", "relax", "target")  # keys that are not those of `repro run`
 SKIP = re.compile(r"\.\.\. |\.\.\.$|\b[A-Z]{3,}\b(?!\.yaml)|<")  # a pattern, no command: KEY=VALUE, NAME, PATH ...
 OVERFLOWING = """
@@ -60,7 +72,7 @@ def commands() -> Iterator[tuple[str, str]]:
         yaml_left_out = re.sub(r"^```yaml.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
         lines = [line for line in yaml_left_out.splitlines() if "<!--" not in line]
         blocks = [re.split(r"  +|  # ", line.strip())[0] for line in lines]
-        inline = re.findall(r"`([^`\n]+)`", outside_fences(text))
+        inline = [" ".join(one.split()) for one in re.findall(r"`([^`]+)`", outside_fences(text)) if "\n\n" not in one]
         for said in (*blocks, *inline):
             said = said.partition("uv && ")[2] or said
             said = said.removeprefix("$ ").removeprefix("uv run ").removeprefix("python -m ").strip()
@@ -85,7 +97,7 @@ def test_every_command_parses(command: str, page: str) -> None:
         name, *words = words
         assert name in command_or_group.commands, f"{page}: {command}"
         command_or_group = command_or_group.commands[name]
-    options = {option for one in command_or_group.params for option in one.opts} | {"--help"}
+    options = {option for one in command_or_group.params for option in (*one.opts, *one.secondary_opts)} | {"--help"}
     assert {word for word in words[: words.index("--") if "--" in words else None] if word[:2] == "--"} <= options, page
     if isinstance(command_or_group, TyperGroup) or "--help" in words:
         return

@@ -19,15 +19,17 @@ def collect(
     runs: Annotated[Path, typer.Option(help="The folder that the runs are in.")] = Path("results/runs"),
     out: Annotated[Path, typer.Option(help="Where summaries/ is.")] = Path("results"),
     only: Annotated[list[str] | None, typer.Option("--only", help="One experiment; may be repeated.")] = None,
-    add: Annotated[bool, typer.Option("--add", help="Keep what is there, and pool other seeds with it.")] = False,
+    add: Annotated[
+        bool, typer.Option("--add/--replace", help="Keep what is there, and pool other seeds with it; or drop it.")
+    ] = True,
 ) -> None:
     """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
-    finished runs count.
+    finished runs count. They come to those that the summaries have, of which only the same runs are replaced.
 
     \b
     repro results collect
     repro results collect --runs /scratch/runs --only convergence
-    repro results collect --runs /scratch/runs --add        seeds run elsewhere, to the summaries that are there
+    repro results collect --only convergence --replace      of these runs alone, without those that were there
     """
     from repro.report import pool_seeds, summaries
     from repro.runs import places

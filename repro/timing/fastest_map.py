@@ -62,7 +62,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     if left_out := [name for name in summary["contenders"] if name not in shown]:
         say(screen.sentence(
             f"Left out of the maps, as no run of experiment=families shows that they learn: {', '.join(left_out)}. "
-            "Train them: repro run experiment=families algo=NAME, then repro results collect --add"
+            "Train them: repro run experiment=families algo=NAME, then repro results collect"
         ))  # fmt: skip
     pairs = list(dict.fromkeys((config.model.name, config.nodes) for config in configs))
     known = [(row["model"], row["nodes"]) for row in summary["rows"]]

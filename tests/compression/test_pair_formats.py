@@ -142,6 +142,7 @@ def test_torch_operators_and_compiled_loops_round_any_floats_alike(values):
     assert torch.equal(operators.received.value.nan_to_num(7), compiled.received.value.nan_to_num(7))
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("name", FORMATS)
 def test_cuda_writes_the_same_bytes(name):

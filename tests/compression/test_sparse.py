@@ -221,6 +221,7 @@ def test_a_step_after_the_first_allocates_nothing_of_the_gradients_size():
     assert resident("VmHWM") - before < m / 4  # bytes: a sixteenth of the gradient's
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", DTYPES)

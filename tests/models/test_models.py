@@ -242,6 +242,7 @@ def test_an_unknown_model_lists_the_known_ones():
         load("resnet")
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_dropout_on_a_gpu_is_repeatable():
     def drop():

@@ -230,6 +230,27 @@ def test_the_commands_go_on_past_damaged_folders(
     assert (tmp_path / "report.html").read_text() == "3 left out"
 
 
+def test_what_is_collected_comes_to_what_is_there_unless_it_is_to_take_its_place(
+    made: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default it took the place of all committed runs of the experiment."""
+    copied(made, tmp_path / "runs", "families")
+    file, other = tmp_path / "summaries/families.json", {"model": {"name": "vgg16"}}
+    line = f"repro results collect --runs {tmp_path}/runs --out {tmp_path}"
+
+    def collect(*more: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [*line.split(), *more])
+        assert cli._call() == 0
+        return [group["settings"]["model"]["name"] for group in json.loads(file.read_text())["groups"]]
+
+    assert collect() == ["resnet20"]
+    (own,) = json.loads(file.read_text())["groups"]
+    committed = own | {"settings": own["settings"] | other, "runs": ["another"]}
+    file.write_text(json.dumps({"experiment": "families", "groups": [committed]}))
+    assert sorted(collect()) == sorted(collect()) == ["resnet20", "vgg16"]
+    assert collect("--replace") == ["resnet20"]
+
+
 OF_A_START = [
     name for name in DAMAGES
     if name.split(maxsplit=1)[1] in ("empty", "{", "a list", "binary", "truncated", "missing", "without a step")

@@ -208,6 +208,7 @@ def test_what_is_made_is_whole_or_not_there(
             left = [path.name for path in out.rglob("*") if path.name.endswith((".part", ".unfinished"))]
             assert left == [], at_fault
             count += 1
+    assert count > 0
     with capsys.disabled():
         print(f"\n{count} faults, {len(log.read_text().splitlines())} operations of: repro {' '.join(line()[:2])}")
 

@@ -82,15 +82,19 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], int]] = {  # to the file, and
 }
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["", "manifests-of-before"])
-@pytest.mark.parametrize("damage", DAMAGES)
+# manifests of before do not say how far the file had come: they can tell by its steps alone
+SEEN_BY_SIZE = ("its last byte", "its last 100 bytes", "its evaluation", "one digit")
+
+
+@pytest.mark.parametrize(
+    ("damage", "old"),
+    [(damage, False) for damage in DAMAGES] + [(damage, True) for damage in DAMAGES if damage not in SEEN_BY_SIZE],
+)
 def test_a_run_goes_on_from_what_its_metrics_reach(
     damage: str, old: bool, killed: Config, straight: Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change, step = DAMAGES[damage]
     if old:
-        if damage in ("its last byte", "its last 100 bytes", "its evaluation", "one digit"):
-            pytest.skip("checkpoints that do not say how far the file had come can tell by its steps alone")
         for manifest in killed.folder.glob("checkpoints/*/manifest.json"):
             said = json.loads(manifest.read_text())
             del said["metrics"]

@@ -94,6 +94,7 @@ def test_a_failure_inside_ends_all_ranks_with_its_message(tmp_path, monkeypatch)
         loop.run(config(tmp_path, *QUICK, "algo=gtopk", "nodes=3", "steps=2", "together=on"))
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_gpu_ranks_are_together_unless_told(tmp_path):
     model = models.load("resnet20", 10, 32, 0, torch.Generator()).cuda()
