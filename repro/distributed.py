@@ -191,6 +191,7 @@ def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
             raise ConfigError(
                 f"{taker} takes the place of momentum, and the optimizer's on top trains to nothing: "
                 "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
+                + (", or gain=1" if algo.gain != 1 else "")
             )
 
 

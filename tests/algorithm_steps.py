@@ -6,7 +6,9 @@ from thread_ranks import on_ranks
 from repro import algorithms
 from repro.config import compose, groups
 
-CHOICES = {name: compose.algorithm(name, {}) for name in groups.group_options("algo")}
+# A gain, which `Corrected` adds to an algorithm's own step, is what tests of it give.
+UNGAINED = {name: {"gain": 1.0} for name in groups.group_options("algo") if compose.algorithm(name, {}).gain != 1}
+CHOICES = {name: compose.algorithm(name, UNGAINED.get(name, {})) for name in groups.group_options("algo")}
 M = 1000
 
 
@@ -25,7 +27,7 @@ def gradients(size: int, steps: int, kind: str, dtype=torch.float32) -> torch.Te
 
 def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, over="memory", **options):
     """Updates [steps, M] and what error feedback holds [M], of each rank."""
-    choice = compose.algorithm(name, options, seed)
+    choice = compose.algorithm(name, UNGAINED.get(name, {}) | options, seed)
 
     def body(collective):
         algorithm = algorithms.load(choice, M)

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from repro import algorithms, distributed
 from repro.cluster.ranks import Rank
 from repro.config import compose
+from repro.config.compose import algorithm
 from repro.config.groups import group_options, replaces_momentum
 from repro.config.schema import ConfigError
 from repro.timing import bench_collectives
@@ -86,7 +87,8 @@ def plain() -> Tensor:
 def wrapped(name: str, rank: int, own: slice, **given: Any) -> dict[str, Any]:
     """Straight, with gradients that stay, and interrupted by a checkpoint that new objects go on from."""
     found: dict[str, Any] = {}
-    momentum = 0.0 if replaces_momentum(name) else 0.9
+    taken = replaces_momentum(name) or algorithm(name, OPTIONS.get(name, {})).in_place_of_momentum
+    momentum = 0.0 if taken else 0.9
     for way in ("straight", "stays", "resumed"):
         model = Network(seed=rank)
         optimizer, scheduler = descent(model, momentum)

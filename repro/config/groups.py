@@ -79,8 +79,11 @@ def default(model: str, key: str) -> Any:
 
 
 def replaces_momentum(algo: str) -> bool:
-    """Returns whether the algorithm takes the place of the optimizer's momentum, which its YAML then sets to 0."""
-    return bool(_beside(algo).get("momentum") == 0)
+    """Returns whether the algorithm takes the place of the optimizer's momentum, which its YAML then sets to 0.
+
+    Where `algo.gain` takes it, that is for `gain` to say, which can be 1.
+    """
+    return bool(_beside(algo).get("momentum") == 0 and about(algo).get("gain", 1) == 1)
 
 
 def algo_default(algo: str, model: str, key: str) -> Any:

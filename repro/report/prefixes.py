@@ -27,9 +27,11 @@ class Pooled:
     accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
 
 
-def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
+def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Pooled]:
     """Returns one item for all groups of one setting, but for where they end, and one data, with an evaluation there.
 
+    A run has the mean of its evaluations in the last so many `epochs` up to there: at a high learning rate accuracy
+    moves by points from one epoch to the next.
     A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs. Groups
     that kept the mean of their seeds alone count where no other has a seed's own: the one of the most seeds.
     """
@@ -41,11 +43,14 @@ def at_epoch(groups: Iterable[Group], epoch: float) -> list[Pooled]:
             of_setting.append(members := [])
         members.append(group)
     alike = [members for of_setting in settings.values() for members in of_setting]
-    return [_pooled(same, epoch) for same in alike]
+    return [_pooled(same, epoch, epochs) for same in alike]
 
 
-def _pooled(same: list[Group], epoch: float) -> Pooled:
-    each = _by_seed([pairs.accuracies(one, epoch) for one in same])
+def _pooled(same: list[Group], epoch: float, epochs: int) -> Pooled:
+    ends = [[row["epoch"] for row in one.curve if epoch - epochs < row["epoch"] <= epoch] for one in same]
+    each = _by_seed([
+        _by_seed([pairs.accuracies(one, end) for end in own]) for one, own in zip(same, ends, strict=True)
+    ])  # fmt: skip
     if not each:
         largest = max(same, key=lambda group: group.n)
         return Pooled(largest, *pairs.mean(largest, epoch), {})

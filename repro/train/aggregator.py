@@ -109,7 +109,8 @@ def rules(config: Config) -> Rules:
         ),
         (
             bool(algo.in_place_of_momentum) and config.momentum > 0,
-            f"{algo.in_place_of_momentum} takes the place of SGD's momentum; type momentum=0",
+            f"{algo.in_place_of_momentum} takes the place of SGD's momentum; type momentum=0"
+            + (", or algo.gain=1" if algo.gain != 1 else ""),
         ),
         (bool(algo.conflict), algo.conflict),
         (

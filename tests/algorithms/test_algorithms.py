@@ -18,7 +18,6 @@ SIZES = [1, 2, 3, 4, 6, 7, 8]
 # The settings at which an algorithm with momentum of its own feeds back gradients, and nothing else.
 PLAIN = {
     "dgc": {"momentum": 0.0},
-    "gtopk_corrected": {"gain": 1.0},
     "qadam": {"warmup_steps": 0, "beta1": 0.0, "eps": 1.0},
     "demo": {"decay": 1.0, "sign": False, "average": "nodes"},
 }

@@ -11,7 +11,6 @@ from repro.config.schema import ConfigError
 from repro.state_form import unlike
 
 CORRECTED = [name for name in CHOICES if "correction" in compose.declared("algo", name)]
-UNGAINED = {name: {"gain": 1.0} for name in CHOICES if "gain" in compose.declared("algo", name)}
 
 
 def velocities(x: torch.Tensor, momentum: float) -> torch.Tensor:
@@ -30,7 +29,7 @@ def test_every_algorithm_that_can_be_corrected_says_so():
 @pytest.mark.parametrize("name", [name for name in CORRECTED if name != "onebit"])
 def test_at_density_one_it_is_momentum_after_aggregation(name):
     x = gradients(3, 4, "ties")
-    for updates, _ in train(name, 3, x, 1.0, correction=0.5, **UNGAINED.get(name, {})):
+    for updates, _ in train(name, 3, x, 1.0, correction=0.5):
         assert torch.allclose(updates, velocities(x, 0.5).mean(1), atol=1e-6)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import socket_bytes
 import torch
-from algorithm_steps import CHOICES, M, gradients, held, train
+from algorithm_steps import CHOICES, UNGAINED, M, gradients, held, train
 from thread_ranks import on_ranks
 from tiny_runs import QUICK, bits, config, equal
 
@@ -84,7 +84,7 @@ def test_what_rounds_rounds_and_what_it_takes_arrives_later(wire, name):
 
 
 def plain(name: str) -> dict:
-    return {"dgc": {"momentum": 0.0, "selector": "exact"}, "gtopk_corrected": {"gain": 1.0}}.get(name, {})
+    return {"dgc": {"momentum": 0.0, "selector": "exact"}}.get(name, UNGAINED.get(name, {}))
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -92,6 +92,7 @@ def plain(name: str) -> dict:
 def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
     gained = ("gtopk_corrected", {"residual": "exact", "gain": 10.0})
     name, options = gained if case == "gained" else EXACT.get(case, (case, {}))
+    options = UNGAINED.get(name, {}) | options
     choice, x = compose.algorithm(name, options), gradients(size, 3, "normal", torch.bfloat16)
 
     def body(collective):
@@ -107,7 +108,7 @@ def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
 @pytest.mark.parametrize("name", ["topk", "gtopk_butterfly", "randomk", "onebit"])
 def test_a_bfloat16_velocity_loses_nothing_by_its_rounding(name):
     """Of equal gradients it is nearly the same in each step, and so is what rounding takes."""
-    choice = compose.algorithm(name, {"correction": 0.9})
+    choice = compose.algorithm(name, {"correction": 0.9, "gain": 1.0})
     x = gradients(4, 1, "normal", torch.bfloat16).expand(60, 4, M)
 
     def body(collective):

@@ -42,7 +42,11 @@ ROOT = Path(__file__).parents[2]
         (["algo=dgc", "momentum=0.9"], "algo=dgc takes the place of momentum"),
         (["algo=gtopk", "algo.correction=0.9"], "type momentum=0"),
         (["algo=topk", "algo.gain=10"], "algo.gain=10 takes the place of SGD's momentum; type momentum=0"),
-        (["algo=gtopk_corrected", "momentum=0.9"], "algo=gtopk_corrected takes the place of momentum"),
+        (["algo=gtopk_corrected", "momentum=0.9"], "SGD's momentum; type momentum=0, or algo.gain=1"),
+        (
+            ["algo=onebit", "momentum=0.9"],
+            "algo.gain=10 takes the place of SGD's momentum; type momentum=0, or algo.gain",
+        ),
         (["algo=gtopk_corrected", "algo.correction=0.9"], "type algo.gain=1, or algo.correction=0"),
         (["algo=ddp", "algo.hook=powersgd", "cluster=processes", "on_nonfinite=skip"], "type algo=powersgd"),
         (["algo=gtopk_butterfly", "algo.boost=1.01"], "type algo.residual=paper, or algo.boost=1"),
