@@ -129,6 +129,7 @@ def test_what_the_file_of_an_algorithm_says_is_no_variant_of_it() -> None:
     names = ("families", "density_sensitivity", "batch_sensitivity", "language", "select_from_k_times_P")
     committed = [group for name in names for group in summaries.load().groups(name)]
     assert len({group.algo for group in committed}) > 20
-    assert [group.runs for group in committed if not as_published(group.settings)] == []
+    others = {group.algo for group in committed if not as_published(group.settings)}
+    assert others == {"gtopk_exact", "onebit"}, "which have had no momentum by default since they were trained"
     (config,) = compose(["algo=gtopk_corrected"])
     assert as_published(dataclasses.asdict(config))
