@@ -1,6 +1,7 @@
 """The best number of stages of each strategy, and what the lab measured, never in one column."""
 
 import json
+from pathlib import Path
 
 import made_up_results
 import pytest
@@ -29,11 +30,17 @@ def test_predicted_and_measured_have_columns_of_their_own() -> None:
     assert all((row["predicted_s"] is None) == (row in measured) == (row["measured_s"] is not None) for row in rows)
 
 
-def test_predicting_one_network_keeps_the_others(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed = json.loads(predicted.OUT.read_text())
-    file = tmp_path / "split_predictions.json"
-    file.write_text(json.dumps(committed))
-    monkeypatch.setattr(predicted, "OUT", file)
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the committed predictions, which the command writes to."""
+    copy = tmp_path / "split_predictions.json"
+    copy.write_text(predicted.OUT.read_text())
+    monkeypatch.setattr(predicted, "OUT", copy)
+    return copy
+
+
+def test_predicting_one_network_keeps_the_others(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = json.loads(file.read_text())
     configs = compose(["experiment=strategies", "model=resnet20", "nodes=4"])
     asked: list[int] = []
     row = {"model": "resnet20", "nodes": 4, "images": 1, "seconds": lambda link: link.alpha_s}
@@ -48,12 +55,9 @@ def test_predicting_one_network_keeps_the_others(tmp_path, monkeypatch: pytest.M
         predicted.run(configs, print)
 
 
-def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_summary_has_one_density_batch_and_machine(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of another density stood beside the old ones, and what this machine timed was filed under another."""
-    committed = json.loads(predicted.OUT.read_text())
-    file = tmp_path / "split_predictions.json"
-    file.write_text(json.dumps(committed))
-    monkeypatch.setattr(predicted, "OUT", file)
+    committed = json.loads(file.read_text())
     monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: [])
     keys = ["experiment=strategies", "model=resnet20", "nodes=4"]
     for other, says in {
@@ -73,12 +77,8 @@ def test_one_summary_has_one_density_batch_and_machine(tmp_path, monkeypatch: py
         predicted.run(compose(keys), print)
 
 
-def test_blocks_of_another_network_or_precision_are_not_taken(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_another_network_or_precision_are_not_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of 10 classes were taken for a network of 100, which ended in a traceback."""
-    committed = json.loads(predicted.OUT.read_text())
-    file = tmp_path / "split_predictions.json"
-    file.write_text(json.dumps(committed))
-    monkeypatch.setattr(predicted, "OUT", file)
     monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: [])
     keys = ["experiment=strategies", "model=resnet20", "nodes=4"]
     refused = {
