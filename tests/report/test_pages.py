@@ -142,7 +142,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     many.append(by[32, "gTop-k (clipped)", masked])
     others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
     others.append(by[4, "dense", none])
-    assert [row["n"] for row in others] == [1, 2, 1, 1, 1]
+    assert [row["n"] for row in others] == [1, 2, 1, 2, 1]
     paired = [by[4, f"gTop-k {name}", where] for name in ("butterfly", "exact") for where in (after, none)]
     assert [row["n"] for row in paired] == [1, 2, 1, 2]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
@@ -164,7 +164,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         (
             others,
             "Top-k has N % with momentum and N % without, 1-bit SGD N % and N %, "
-            "and dense itself N % without (n = 1 each, but 2 of Top-k without);",
+            "and dense itself N % without (n = 1 each, but 2 of both without it);",
         ),
         (
             paired,
