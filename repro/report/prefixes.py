@@ -52,8 +52,10 @@ def _pooled(same: list[Group], epoch: float, epochs: int) -> Pooled:
         _by_seed([pairs.accuracies(one, end) for end in own]) for one, own in zip(same, ends, strict=True)
     ])  # fmt: skip
     if not each:
-        largest = max(same, key=lambda group: group.n)
-        return Pooled(largest, *pairs.mean(largest, epoch), {})
+        largest, own = max(zip(same, ends, strict=True), key=lambda one: one[0].n)
+        means, stds, _ = zip(*(pairs.mean(largest, end) for end in own), strict=True)
+        std = stds[0] if len(own) == 1 else None  # that of several epochs' mean cannot be told from theirs
+        return Pooled(largest, statistics.fmean(means), std, largest.n, {})
     values = list(each.values())
     std = statistics.stdev(values) if len(values) > 1 else None
     return Pooled(same[0], statistics.fmean(values), std, len(values), each)

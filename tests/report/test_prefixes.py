@@ -53,6 +53,10 @@ def test_of_seeds_that_kept_their_mean_alone_there_is_the_mean() -> None:
     assert (pooled.n, pooled.accuracies) == (2, {})
     assert (pooled.mean, pooled.std) == (100 * last["test_accuracy"], 100 * last["test_accuracy_std"])
 
+    (pooled,) = prefixes.at_epoch([old], old.epochs, 2)
+    both = [100 * row["test_accuracy"] for row in old.curve[-2:]]
+    assert (pooled.mean, pooled.std, pooled.n) == (pytest.approx(sum(both) / 2), None, 2)
+
     one = dataclasses.replace(old, seeds=[5], runs=["5"], curve=[row | {"test_accuracy": 0.5} for row in old.curve])
     (pooled,) = prefixes.at_epoch([old, one], old.epochs)
     assert (pooled.n, pooled.mean, pooled.std, pooled.accuracies) == (1, 50, None, {5: 50})
