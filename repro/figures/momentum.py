@@ -19,7 +19,6 @@ TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
 WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
-EPOCHS = 5  # ours: their mean is compared where the learning rate is high, and accuracy moves by points an epoch
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
@@ -51,7 +50,7 @@ def _runs(results: Results) -> Iterator[Row]:
     """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them.
 
     All are compared where the shortest of their kind ends, and whole runs, if the experiment has one, at their end too.
-    Before the learning rate has dropped that is the mean of the last EPOCHS.
+    Before the learning rate has dropped that is the mean of `prefixes.EPOCHS`.
     """
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
     for kind in sorted({_kind(group) for group in mine}, key=str):
@@ -60,13 +59,9 @@ def _runs(results: Results) -> Iterator[Row]:
         ends = {min((group.epochs, group.schedule) for group in alike)}
         ends |= {(group.epochs, group.schedule) for group in alike if group.whole}
         for epoch, schedule in sorted(ends):
-            over = EPOCHS if _before_drops(alike[0], epoch) else 1
+            over = prefixes.averaged(alike[0], epoch)
             for pooled in prefixes.at_epoch((*whole, *alike), epoch, over):
                 yield _row_of(pooled, schedule, epoch, over)
-
-
-def _before_drops(group: Group, epoch: float) -> bool:
-    return not group.compressed and EPOCHS <= epoch < min(group.settings["lr_drops"], default=math.inf)
 
 
 def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:

@@ -1,5 +1,7 @@
 """Lists what gTop-k sends in each wire format, and what rounding there does to accuracy (not in the paper)."""
 
+import math
+
 from repro.compression.pair_sizes import LOSSLESS, WIRES
 from repro.figures import _draw
 from repro.report import intervals, prefixes, same_settings
@@ -15,6 +17,8 @@ def table(results: Results) -> list[Row]:
     """Returns a row for each format; a lossless one has the bits of `pairs`, so that one run stands for both.
 
     Whole runs of the same settings are seeds of their first epochs. Of several settings it has the one of most runs.
+    Before the learning rate drops accuracies are means of `prefixes.EPOCHS`, and one pair of seeds has no interval:
+    the reference curves' repeats are apart by more there than at their end.
     """
     groups = [group for group in results.groups("wire_formats") if group.curve]
     if not groups:
@@ -23,9 +27,10 @@ def table(results: Results) -> list[Row]:
     like = max(groups, key=lambda group: (settings.count(_but_for_the_wire(group)), group.epochs))
     alike = [group for group in (*groups, *results.groups("convergence")) if _are_alike(group, like)]
     epoch = min(group.epochs for group in groups if _are_alike(group, like))
-    by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, epoch)}
-    sent, noise = _sent(results, like), intervals.noise_of_repeats(results.reference)
-    return [_row(wire, by_wire, epoch, sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]
+    over = prefixes.averaged(like, epoch)
+    by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, epoch, over)}
+    sent, noise = _sent(results, like), intervals.noise_of_repeats(results.reference) if over == 1 else None
+    return [_row(wire, by_wire, (epoch, over), sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]
 
 
 def _wire(group: Group) -> str:
@@ -51,19 +56,23 @@ def _sent(results: Results, like: Group) -> dict[str, float]:
     return {_wire(group): group.per_step["bytes_sent"] for group in same}
 
 
-def _row(wire: str, by_wire: dict[str, Pooled], epoch: float, sent: dict[str, float], noise: float | None) -> Row:
-    """`noise` is that of a difference of two runs, which one pair of seeds is judged by."""
+def _row(
+    wire: str, by_wire: dict[str, Pooled], at: tuple[float, int], sent: dict[str, float], noise: float | None
+) -> Row:
+    """`at` is the epoch and how many up to there are averaged, `noise` that of a difference of two runs, if known."""
     pairs, own = (by_wire.get("pairs" if one in LOSSLESS else one) for one in ("pairs", wire))
     group = next(iter(by_wire.values())).group
     apart = None
     if own and pairs and own is not pairs and (seeds := own.accuracies.keys() & pairs.accuracies.keys()):
         apart = intervals.of_pairs([own.accuracies[seed] - pairs.accuracies[seed] for seed in sorted(seeds)], noise)
+    low, high = (apart.low, apart.high) if apart and math.isfinite(apart.low) else (None, None)
     return {
         "format": wire,
         "source": "trained" if wire in by_wire else "trained as pairs",
         "model": _draw.model_name(group.model),
         "nodes": group.nodes,
-        "epochs": epoch,
+        "epochs": at[0],
+        "epochs averaged": at[1],
         "precision": group.settings["precision"],
         "bytes per node and step": sent.get(wire),
         "bytes a pair": 8 * sent[wire] / sent["pairs"] if {wire, "pairs"} <= sent.keys() else None,
@@ -71,6 +80,6 @@ def _row(wire: str, by_wire: dict[str, Pooled], epoch: float, sent: dict[str, fl
         "test accuracy (%)": own.mean if own else None,
         "± (%)": own.std if own else None,
         "above pairs (points)": apart.mean if apart else None,
-        "from": apart.low if apart else None,
-        "to": apart.high if apart else None,
+        "from": low,
+        "to": high,
     }

@@ -5,6 +5,7 @@ The first epochs of a whole run are those of a run that ends there, and a whole 
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from repro.report import pairs, same_settings
 from repro.report.summaries import Group, Results
 
 WHOLE = "convergence"  # the experiment of whole runs
+EPOCHS = 5  # ours: their mean is compared where the learning rate is high, and accuracy moves by points an epoch
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,12 @@ class Pooled:
     std: float | None
     n: int
     accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
+
+
+def averaged(group: Group, epoch: float) -> int:
+    """Returns of how many epochs up to there the mean is compared: EPOCHS before the learning rate drops, else one."""
+    before_drops = epoch < min(group.settings["lr_drops"], default=math.inf)
+    return EPOCHS if not group.compressed and before_drops and epoch >= EPOCHS else 1
 
 
 def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Pooled]:

@@ -32,7 +32,7 @@ def test_formats_stand_beside_pairs_of_their_seeds() -> None:
     assert [row["source"] for row in rows] == ["trained", "trained as pairs", "trained", "trained"]
     assert [row["above pairs (points)"] for row in rows] == [None, None, pytest.approx(1), pytest.approx(-2)]
     assert rows[3]["from"] == pytest.approx(-2 - 6.3138), "of two pairs, one point either side of their mean"
-    assert rows[2]["to"] - 1 == pytest.approx(1 - rows[2]["from"]) and rows[2]["to"] > 1
+    assert rows[2]["from"] is rows[2]["to"] is None, "at the high rate one pair of seeds has no interval"
     assert [row["bytes a pair"] for row in rows] == pytest.approx([8, 5.5, 3.5, 2.44], abs=0.1)
 
 
@@ -49,6 +49,22 @@ def test_a_run_of_a_few_steps_does_not_take_the_place_of_the_others() -> None:
     made = committed.summaries | {"wire_formats": {"groups": [short]}}
     rows = wire_formats.table(Results(committed.paper, made, committed.reference))
     assert {row["epochs"] for row in rows} == {0.384615}
+
+
+def test_at_the_high_rate_the_last_five_epochs_are_averaged_and_after_it_the_last_alone_counts() -> None:
+    committed = summaries.load()
+    like = next(group for group in committed.groups("convergence") if (group.algo, group.whole) == ("gtopk", True))
+    for epochs, averaged in ((15, 5), (141, 1)):
+        pairs, packed = (made_up(like, [0], wire, [0.5], epochs=epochs) for wire in ("pairs", "packed"))
+        packed["curve"][-1]["test_accuracy"] += 0.1
+        made = {"wire_formats": {"groups": [pairs, packed]}, "convergence": {"groups": []}}
+        (row,) = (
+            row
+            for row in wire_formats.table(Results(committed.paper, made, committed.reference))
+            if row["format"] == "packed"
+        )
+        assert row["epochs averaged"] == averaged and row["above pairs (points)"] == pytest.approx(10 / averaged)
+        assert (row["from"] is None) == (averaged == 5)
 
 
 def test_without_runs_there_are_no_rows() -> None:
