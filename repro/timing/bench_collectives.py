@@ -28,7 +28,7 @@ from repro.density import entries
 from repro.iteration_time import measured_source
 from repro.json_text import json_text
 from repro.tables import Row
-from repro.timing import dry_run, wire_replay
+from repro.timing import dry_run, node_profile, wire_replay
 from repro.timing.bench_links import middle
 from repro.train import ending
 from repro.whole_files import replacing
@@ -67,11 +67,10 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
     launches: dict[tuple[Any, ...], list[Config]] = {}
     configs = list(configs)
     dry_run.check_whole(configs)
+    node_profile.check_nothing_stated(configs)
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")
-        if config.node is not None:
-            raise ConfigError(f"node={config.node}: messages alone are measured, no node's compute; leave node out")
         alike = config.nodes, config.network.name, str(config.network), str(config.cluster)
         launches.setdefault(alike, []).append(config)
     for group in launches.values():

@@ -19,6 +19,7 @@ from repro.comm.collective import Transport
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.tables import Row
+from repro.timing import node_profile
 from repro.whole_files import write_whole
 
 SIZES = [4**power for power in range(3, 13)]  # bytes, 64 B to 16 MB
@@ -31,6 +32,7 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
     """Plays ping-pong between two ranks; writes out/network.json and network.yaml. Raises ConfigError, RunError."""
     if config.nodes != 2 or config.cluster.name == "local":
         raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
+    node_profile.check_nothing_stated([config])
     points = ranks.launch(config, ping_pong, ranks.no_data)
     if points is None:  # another rank of torchrun or srun
         return

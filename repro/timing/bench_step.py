@@ -24,7 +24,7 @@ from repro.config.schema import Config, ConfigError
 from repro.data import Dataset, Samples
 from repro.json_text import json_text
 from repro.runs import machine
-from repro.timing import before_run
+from repro.timing import before_run, node_profile
 from repro.train import loop, possible
 from repro.train.joint_backward import JointBackward
 from repro.train.step import Batch, laid_out
@@ -40,6 +40,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     """
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
+    node_profile.check_nothing_stated(configs)
     for config in configs:
         if config.accumulate > 1 or config.stages > 1:
             raise ConfigError(

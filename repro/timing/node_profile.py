@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -105,6 +105,13 @@ def check_unstated(configs: Sequence[Config], read: str) -> None:
     if stated := [config.compute_s for config in configs if config.compute_s is not None]:
         instead = f"type {read}{stated[0]:g}" if read.endswith("=") else "leave compute_s out"
         raise ConfigError(f"compute_s={stated[0]:g}: the seconds of a node are {read} here; {instead}")
+
+
+def check_nothing_stated(configs: Iterable[Config]) -> None:
+    """Raises ConfigError where `node` is set, by a command that measures without stated compute."""
+    for config in configs:
+        if config.node is not None:
+            raise ConfigError(f"node={config.node}: all is measured here, no node's seconds are stated; leave node out")
 
 
 def backward(node: str, config: Config) -> list[float]:

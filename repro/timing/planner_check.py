@@ -46,6 +46,7 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench regret needs cluster=lab.")
+    node_profile.check_nothing_stated(configs)
     node_profile.check_unstated(configs, "timed on this machine")
     split = cases(configs)
     machine = provenance.describe("cpu", "synthetic")

@@ -262,6 +262,15 @@ def test_a_command_that_does_not_read_compute_s_says_what_it_reads(
         cli.app([*command.split(), "compute_s=0.2"], standalone_mode=False)
 
 
+@pytest.mark.parametrize("command", ["network", "collectives", "step", "regret"])
+def test_a_measurement_refuses_stated_compute(command: str, tmp_path, monkeypatch) -> None:
+    """Three of them dropped it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ranks, "launch", None)
+    with pytest.raises(ConfigError, match="^node=paper: all is measured here, .*; leave node out"):
+        cli.app(["bench", command, "cluster=lab", "nodes=2", "node=paper"], standalone_mode=False)
+
+
 def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
     """512 images took the seconds of 128."""
     words = ["simulate", "model=resnet20", "nodes=4", "algo=dense", "parameters=10k"]
