@@ -1,7 +1,8 @@
-"""BAGUA's four communication primitives (arXiv:2107.01499, section 3), pure functions over a `Collective`.
+"""BAGUA's communication primitives (arXiv:2107.01499, section 3), pure functions over a `Collective`.
 
-Centralized: every rank gets the sum over all. Decentralized: every rank averages with its peers of the step. Both
-exist in full precision and with a codec. With P = 1 the rank gets its own x back, uncompressed.
+Centralized: every rank gets the sum over all, here with a codec (in full precision it is an all-reduce).
+Decentralized: every rank averages with its peers of the step, in full precision and with a codec.
+With P = 1 the rank gets its own x back, uncompressed.
 """
 
 from __future__ import annotations
@@ -21,17 +22,6 @@ Topology = Literal["all", "ring", "shift_one", "random_pairs"]
 
 
 # Centralized: the owner of chunk r, rank r, sums that chunk for all.
-
-
-def scatter_reduce(x: Tensor, collective: Collective) -> Tensor:
-    """Sums all ranks' `x` [m] in rank order, so that every rank has the same bits (C_FP_S).
-
-    Sends 2 (P-1) ceil(m/P) elements in P - 1 + ceil(log2 P) rounds.
-    """
-    if collective.size == 1:
-        return x.clone()
-    total = all_to_all(chunks(x, collective.size), collective).sum(0)
-    return collective.all_gather(total).view(-1)[: x.numel()]
 
 
 def compressed_scatter_reduce(

@@ -144,20 +144,6 @@ class Sign:
         return count * (4 + width // 8)
 
 
-@dataclass(frozen=True)
-class Half:
-    """Rounds to IEEE half precision: off by 2^-11 of an entry at most, below 6.1e-5 by 3e-8; inf beyond 65,504."""
-
-    def encode(self, x: Tensor) -> Tensor:
-        return x.half().view(torch.uint8)
-
-    def decode(self, wire: Tensor, n: int) -> Tensor:
-        return wire.view(torch.float16).float()
-
-    def nbytes(self, n: int) -> int:
-        return 2 * n
-
-
 def shape(n: int, bucket: int) -> tuple[int, int]:
     """Returns how many buckets a row of n > 0 entries has, and the entries of each, a multiple of 8 (zero-padded)."""
     width = -(-min(n, bucket or n) // 8) * 8
