@@ -115,6 +115,7 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "bits_per_s": configs[0].tradeoff.bits_per_s, "alpha_s": configs[0].tradeoff.alpha_s,
         "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
         "contenders": list(algos), "relaxes": [relaxes(algo) for algo in algos.values()],
+        "options": [kept_times.options(algo) for algo in algos.values()],
     })  # fmt: skip
     accuracies, learning = trained()
     shown = {
@@ -122,6 +123,8 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "on_map": [relaxes(algo) == "exact" or algo.name in learning for algo in algos.values()],
     }
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    if before:
+        before.setdefault("options", [{} for _ in before["contenders"]])  # an old file does not say them
     if all(network in settings["networks"] for network in before.get("networks", [])):
         settings["networks"] = before.get("networks") or settings["networks"]  # a file that is new since changes no row
     if others := [name for name, value in settings.items() if before.get(name) != value]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.config.compose import compose
+from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.timing import node_profile
 
@@ -18,6 +19,13 @@ def settings(config: Config) -> dict[str, Any]:
         "parameters": sum(map(math.prod, node_profile.layers(config))), "image_size": config.data.image_size,
         "sequence": config.data.sequence, "precision": config.precision,
     }  # fmt: skip
+
+
+def options(algo: Algo) -> dict[str, Any]:
+    """Returns the options of an algorithm that are not its defaults, but for the wire, which is in its label."""
+    (usual,) = compose([f"algo={algo.name}"])
+    own, defaults = ({**vars(one), **one.options} for one in (algo, usual.algo))
+    return {name: value for name, value in own.items() if value != defaults[name] and name not in ("wire", "options")}
 
 
 def check(file: Path, model: str, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -136,6 +136,11 @@ def test_another_network_loses_no_row_and_other_settings_are_refused(tmp_path, m
     assert both["networks"] == first["networks"], "the seconds of every row are of these"
     with pytest.raises(ConfigError, match=r"other settings \(density\).* move the file"):
         fastest_map.run(compose([*keys, "nodes=4", "density=0.01"]), print)
+    file.write_text(json.dumps({name: value for name, value in both.items() if name != "options"}))
+    with pytest.raises(ConfigError, match=r"other settings \(options\)"):  # an old file is of the defaults
+        own = ["algo=gtopk", "algo.route=butterfly"]  # as the sweep of an experiment may have it
+        fastest_map.run([compose([*keys, "nodes=8"])[0], *compose([*keys, "nodes=8", *own])], print)
+    file.write_text(json.dumps(both))
     monkeypatch.setattr(fastest_map, "trained", lambda: ({}, set()))
     with pytest.raises(ConfigError, match="accuracies"):
         fastest_map.run(compose([*keys, "nodes=4"]), print)
