@@ -8,7 +8,8 @@ at_once=${2:-1}
 [[ -f $manifest && -r $manifest ]] || { echo "local.sh: there is no manifest $manifest: repro launch writes one, and says where" >&2; exit 2; }
 
 # The Python that has the suite: the one that is named, the checkout's own, the one on the PATH, or uv's.
-here=$(cd "${BASH_SOURCE[0]%/*}/.." && pwd)
+script=${BASH_SOURCE[0]}
+here=$(cd "${script%"${script##*/}"}.." && pwd)
 if [[ -n ${PYTHON:-} ]]; then
     python=("$PYTHON")
 elif [[ -x $here/.venv/bin/python ]]; then

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from repro import algorithms, models
+from repro.cluster.lab import LEAST_BITS_PER_S
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import Pace
@@ -52,6 +53,8 @@ def resolve(config: Config, launch: Launch) -> float:
     known, share = kept(file), latency_share(config)
     tried = known.setdefault(place(config), {})
     for dilation in DILATIONS[1:]:
+        if config.network.bits_per_s / dilation < LEAST_BITS_PER_S:
+            break
         if str(dilation) not in tried:
             tried[str(dilation)] = measured(config, dilation, launch)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -59,8 +62,9 @@ def resolve(config: Config, launch: Launch) -> float:
         if enough(tried[str(dilation)], share):
             return float(dilation)
     raise RunError(
-        f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes even at a dilation of "
-        f"{DILATIONS[-1]}. Type fewer nodes, or try again when the machine has less else to do"
+        f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes at any dilation that "
+        f"they can have: at most {DILATIONS[-1]} and no less than {LEAST_BITS_PER_S:g} bit/s. Type fewer nodes, or try "
+        "again when the machine has less else to do"
     )
 
 
@@ -98,7 +102,7 @@ def latency_share(config: Config, parameters: int | None = None) -> float | None
         parameters = sum(one.numel() for one in models.sized_only(config).parameters())
     cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
     latency_s, bytes_s = cost.rounds * config.network.alpha_s, cost.bytes * config.network.beta_s_per_byte
-    return latency_s / (latency_s + bytes_s)
+    return latency_s / (latency_s + bytes_s) if latency_s + bytes_s else None
 
 
 def enough(found: dict[str, float], share: float | None) -> bool:

@@ -77,6 +77,9 @@ def discover(env: Mapping[str, str] = os.environ) -> Place | None:
     if "RANK" in env and "WORLD_SIZE" in env:
         keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         rank, size, local, local_size = (_integer(env, key) for key in keys)
+        _integer(env, "MASTER_PORT")
+        if "MASTER_ADDR" not in env:
+            raise ConfigError(_lacks(env, "MASTER_ADDR"))
         return Place(rank, size, local, local_size)
     # sbatch sets SLURM_PROCID and SLURM_NTASKS in its script too; only srun adds SLURM_STEP_*.
     if "SLURM_STEP_NUM_TASKS" in env and env["SLURM_STEP_NUM_TASKS"] != "1":
@@ -222,8 +225,12 @@ def _integer(env: Mapping[str, str], key: str) -> int:
     try:
         return int(env[key])
     except (KeyError, ValueError):
-        what = f"is {env[key]!r}" if key in env else "is not set"
-        raise ConfigError(
-            f"{key} {what}, but other variables say that torchrun or srun started this process; "
-            "start it with one of them, or unset RANK, WORLD_SIZE and SLURM_*"
-        ) from None
+        raise ConfigError(_lacks(env, key)) from None
+
+
+def _lacks(env: Mapping[str, str], key: str) -> str:
+    what = f"is {env[key]!r}" if key in env else "is not set"
+    return (
+        f"{key} {what}, but other variables say that torchrun or srun started this process; "
+        "start it with one of them, or unset RANK, WORLD_SIZE and SLURM_*"
+    )

@@ -68,12 +68,7 @@ def lab(bits_per_s: float, delay_s: float = 0.0, dilation: float = 1.0, held: bo
     """Makes a switch with links of `bits_per_s`. Raises ConfigError where this machine cannot have one."""
     if not 0 <= delay_s <= 1:
         raise ConfigError(f"cluster.delay_s={delay_s:g}: must be at least 0 and at most 1, in seconds")
-    check_rate(bits_per_s / dilation)
-    if bits_per_s / dilation > MOST_BITS_PER_S:
-        raise ConfigError(
-            f"cluster=lab: a link of network.bits_per_s={bits_per_s:g} is too fast for it, which carries at most "
-            f"{MOST_BITS_PER_S:.3g}; type cluster.dilation=auto"
-        )
+    check_rate(bits_per_s, dilation)
     if not sys.platform.startswith("linux"):
         raise ConfigError(f"cluster=lab needs Linux network namespaces, and this is {sys.platform}; type cluster=local")
     with suppress(ImportError):
@@ -85,12 +80,23 @@ def lab(bits_per_s: float, delay_s: float = 0.0, dilation: float = 1.0, held: bo
         yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}", delay_s, dilation, held)
 
 
-def check_rate(bits_per_s: float) -> None:
-    """Raises ConfigError for links that are too slow for the ranks to find each other in reasonable time."""
-    if bits_per_s < LEAST_BITS_PER_S:
+def check_rate(bits_per_s: float, dilation: float | str = 1.0) -> None:
+    """Raises ConfigError for links too slow for the ranks to find each other soon, or too fast for the kernel.
+
+    A dilation of "auto" makes fast links slow enough, and is found among those that slow ones allow.
+    """
+    slow = 1.0 if dilation == "auto" else float(dilation)
+    if bits_per_s / slow < LEAST_BITS_PER_S:
+        by = f" / cluster.dilation, which is {bits_per_s:g} / {slow:g}" if slow != 1 else f", which is {bits_per_s:g}"
+        less = "a smaller cluster.dilation, or " if slow != 1 else ""
         raise ConfigError(
-            f"cluster=lab shapes its links to network.bits_per_s, which is {bits_per_s:g}: must be at least "
-            f"{LEAST_BITS_PER_S:g}; type network.bits_per_s=1e9"
+            f"cluster=lab shapes its links to network.bits_per_s{by}: must be at least {LEAST_BITS_PER_S:g}; "
+            f"type {less}network.bits_per_s=1e9"
+        )
+    if dilation != "auto" and bits_per_s / slow > MOST_BITS_PER_S:
+        raise ConfigError(
+            f"cluster=lab: a link of network.bits_per_s={bits_per_s:g} is too fast for it, which carries at most "
+            f"{MOST_BITS_PER_S:.3g}; type cluster.dilation=auto"
         )
 
 

@@ -10,7 +10,6 @@ than a step adds the difference, for those whose turn it is.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import os
 from pathlib import Path
@@ -31,21 +30,22 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
 MAPPED = 1 << 28  # bytes: what is larger still goes back when it is freed; some versions allow an eighth at most
 
 
-def needed(config: Config) -> float:
-    """Returns the peak bytes of `config`'s ranks on the CPU of one machine."""
+def needed(config: Config, nodes: int | None = None) -> float:
+    """Returns the peak bytes of `config`'s ranks on the CPU of one machine; `nodes`: were they so many."""
+    nodes = nodes or config.nodes
     processes = config.cluster.name in ("processes", "lab")
     if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
-        gradients = config.nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
-        return BASE + config.nodes * PROCESS + gradients
+        gradients = nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
+        return BASE + nodes * PROCESS + gradients
     parameters, activations, largest = shape(config)
     cores = len(os.sched_getaffinity(0))
-    turns = config.nodes if processes else min(config.nodes, max(1, cores // (config.threads or 1)))
+    turns = nodes if processes else min(nodes, max(1, cores // (config.threads or 1)))
     training = 4 * activations * config.batch_per_node
-    evaluating = 4 * 3 * largest * _evaluated(config)
-    whole = config.nodes if config.stages > 1 else 0  # networks that are put together to evaluate
-    vectors = (VECTORS * config.nodes / config.stages + FIRST + whole) * 4 * parameters
+    evaluating = 4 * 3 * largest * _evaluated(config, nodes)
+    whole = nodes if config.stages > 1 else 0  # networks that are put together to evaluate
+    vectors = (VECTORS * nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(0.0, evaluating - training)
-    return BASE + vectors + config.nodes * (training + (PROCESS if processes else 0)) + more
+    return BASE + vectors + nodes * (training + (PROCESS if processes else 0)) + more
 
 
 def check(config: Config) -> None:
@@ -55,9 +55,11 @@ def check(config: Config) -> None:
         return
     if (need := needed(config)) <= room:
         return
-    fewer = (dataclasses.replace(config, nodes=nodes) for nodes in range(config.nodes - 1, 0, -1))
-    fit = next((one.nodes for one in fewer if needed(one) <= room), 0)
-    advice = f"{fit} nodes fit: type nodes={fit}" if fit else "not even one node fits: type a smaller batch_per_node"
+    least = max(config.stages, config.machines or 1)
+    fewer = range(config.nodes - config.stages, least - 1, -config.stages)
+    fit = next((nodes for nodes in fewer if needed(config, nodes) <= room), 0)
+    few = "not even one node fits" if least == 1 else f"not even {least} nodes fit"
+    advice = f"{fit} nodes fit: type nodes={fit}" if fit else f"{few}: type a smaller batch_per_node"
     raise ConfigError(
         f"nodes={config.nodes} of model={config.model.name} need about {screen.size(need)} of memory, and "
         f"{screen.size(room)} are free; {advice}"
@@ -111,11 +113,11 @@ def _shape(
     return sum(layer.numel() for layer in model.parameters()), sum(sizes), max(sizes)
 
 
-def _evaluated(config: Config) -> float:
+def _evaluated(config: Config, nodes: int) -> float:
     """Returns how many samples a rank evaluates at once."""
     if config.data.kind == "text":
-        return max(1.0, TEST_ROWS / config.nodes)
-    return min(EVALUATED, float(config.data.options.get("test_images", 10_000)) / config.nodes)
+        return max(1.0, TEST_ROWS / nodes)
+    return min(EVALUATED, float(config.data.options.get("test_images", 10_000)) / nodes)
 
 
 def _limits() -> list[tuple[int, int]]:

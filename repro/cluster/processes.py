@@ -87,7 +87,8 @@ def _outcome(ends: list[tuple[Any, int | None]], size: int, interrupt: Interrupt
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     known = [error for error in errors if isinstance(error, RunError | ConfigError)]
     if known or errors:
-        raise (known or errors)[0]
+        stops = [error for error in errors if isinstance(error, KeyboardInterrupt) and interrupt.final]
+        raise (stops or known or errors)[0]
     if len(outcomes) < size:
         ended = "the ranks were ended from outside before they were done; type the same command to go on"
         raise RunError(store.get(CAUSE).decode() if store.check([CAUSE]) else ended)

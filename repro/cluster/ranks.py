@@ -48,7 +48,6 @@ class Rank:
 
     def cause(self, error: CollectiveError) -> RunError:
         """Returns what to report for a failed collective: the error of the rank that failed first, or who is gone."""
-        time.sleep(0.5)  # the failing rank disconnects while it reports
         return RunError(watchdog.explain(self.store, self.number, self.size, str(error)))
 
     def position(self) -> tuple[str | None, float]:
@@ -106,9 +105,8 @@ def launch(
     """
     place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
-        # All runs of a sweep use torchrun's one store: a run must not read the keys of the one before.
-        store = dist.PrefixStore(str(config.folder), place.store(config.timeout_s))
-        return run_rank(config, place, store, main, share(config), interrupt, failed=failed)
+        store = start.meet(config, place, config.timeout_s)
+        return run_rank(config, place, store, main, start.load(config, place, store, share), interrupt, failed=failed)
     limits.check(config)
     memory.check(config)
     if as_threads(config):
@@ -303,5 +301,6 @@ def _threads(
     for thread in threads:
         thread.join()
     if failures:
-        raise failures[0]
+        stops = (error for error in failures if isinstance(error, KeyboardInterrupt) and interrupt.final)
+        raise next(stops, failures[0])
     return results[0]

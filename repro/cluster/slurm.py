@@ -29,6 +29,7 @@ JOB_PREFIX = "repro-"
 OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
 SLURMS_ARRAY = 1001  # MaxArraySize where a cluster sets none
 OWN = ("--array", "--ntasks", "--job-name", "--output", "--chdir", "-a", "-n", "-J", "-o", "-D")  # options of sbatch
+OTHER_ANSWERS = ("--wait", "-W", "--test-only", "--help", "-h", "--usage", "--version", "-V")  # in place of a job's id
 
 States = Callable[[Iterable[Config], Path, bool], dict[Path, str]]  # of the runs in their folders; True: to submit
 Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a folder
@@ -82,6 +83,8 @@ def launch(
         raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro map in place of repro launch")
     if own := [text for text in options if text.partition("=")[0] in OWN or text[:2] in OWN]:
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
+    if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:
+        raise ConfigError(f"{other[0]}: with it sbatch does not answer with the job's id at once; leave it out")
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
         raise ConfigError(f"results={results}: SLURM cannot write logs to a path with a backslash; choose another")
@@ -124,7 +127,7 @@ def as_submitted(config: Config) -> Config:
 
 def line(config: Config) -> str:
     """Returns one line of a manifest: JSON escapes line ends, so it is one line whatever the values are."""
-    return json_text({"run": f"{config.folder.parent.name}/{config.run_id}", "config": asdict(config)})
+    return json_text({"run": f"{config.folder.parent.name}/{config.folder.name}", "config": asdict(config)})
 
 
 def read_line(manifest: Path, number: int) -> Config:

@@ -96,9 +96,10 @@ class Others:
         if hangs and waits:
             names = ", ".join(f"{rank} (for {known[rank].seconds:.0f} s)" for rank in hangs)
             return f"rank {names} hangs: in no collective, and it does nothing. {_waiting(known, *hangs)}"
-        pairs = {(min(a, b), max(a, b)) for a, row in known.items() for b in row.unreached}
+        everybody = len(waits) == len(rows)  # else some rank is busy, and may only be late to answer
+        pairs = {(min(a, b), max(a, b)) for a, row in known.items() for b in row.unreached if everybody}
         self.cut = [*self.cut, pairs][-AGREED:]
-        agreed = len(waits) == len(rows) and pairs and self.cut == [pairs] * AGREED
+        agreed = pairs and self.cut == [pairs] * AGREED
         return f"{cut_off(pairs)}. {_waiting(known)}" if agreed else None
 
     def _silent(self, rank: int, row: Position) -> bool:
@@ -122,7 +123,7 @@ def cut_off(pairs: set[tuple[int, int]]) -> str:
 
 
 class Links:
-    """Tests whether the other ranks' addresses can be reached: each listens, and the kernel answers for a busy one."""
+    """Tests whether the other ranks' addresses can be reached: each listens, also one that is busy."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, address: str):
         self.store, self.rank, self.size = store, rank, size
@@ -139,6 +140,7 @@ class Links:
         `seconds`: how long this rank has been in one collective; 0 in none.
         """
         self.calls += 1
+        self._accept_all()  # a full backlog would make this rank look cut off
         if seconds < TRY_AFTER_S:
             self.missed.clear()
         early = self.calls < FIRST_TRIES and len(self.reached) < self.size - 1
@@ -155,7 +157,6 @@ class Links:
                 tries[rank] = socket.socket()
                 tries[rank].setblocking(False)
                 tries[rank].connect_ex((address, int(port)))
-        self._accept_all()
         end = time.monotonic() + TRY_S
         while time.monotonic() < end and not all(_connected(wire) for wire in tries.values()):
             time.sleep(0.1)

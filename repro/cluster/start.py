@@ -6,11 +6,14 @@ Gloo itself would wait for that rank for `timeout_s` and ignore signals.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from repro.cluster.environment import Place
 from repro.cluster.preempt import Interrupt
 from repro.cluster.watchdog import CAUSE
-from repro.config.schema import RunError
+from repro.config.schema import Config, ConfigError, RunError
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -38,11 +41,43 @@ def assemble(store: dist.Store, rank: int, size: int, patience_s: float, interru
             time.sleep(NAP_S)
 
 
+def meet(config: Config, place: Place, timeout_s: float) -> dist.Store:
+    """Returns the keys of one run: all runs of a sweep use one store, and must not read those of the one before.
+
+    Raises RunError where it is not there within `timeout_s`.
+    """
+    import torch.distributed as dist
+
+    try:
+        return dist.PrefixStore(str(config.folder), place.store(timeout_s))
+    except (RuntimeError, ValueError) as error:  # torch's own, and of torchrun's variables
+        raise RunError(f"rank {place.rank} did not reach the store of rank 0: {error}") from error
+
+
+def load(config: Config, place: Place, store: dist.Store, share: Callable[[Config], Any]) -> Any:
+    """Returns `share(config)`; where that fails, the other ranks end with its error and do not wait for this one."""
+    try:
+        return share(config)
+    except BaseException as error:
+        told = failed(store, place.rank, error)
+        raise (error if isinstance(error, ConfigError | KeyboardInterrupt) else told) from error
+
+
+def tell(config: Config, place: Place, error: ConfigError) -> None:
+    """Tells ranks that wait for this one to begin `config` why it does not, if there is a store by now."""
+    with suppress(RunError):  # all ranks may have found the same error, and rank 0 be gone
+        failed(meet(config, place, HURRY_S), place.rank, error)
+
+
 def failed(store: dist.Store, rank: int, error: BaseException) -> RunError:
     """Tells the others why this rank cannot start; returns the error of the rank that failed first."""
-    reason = str(error) if isinstance(error, RunError) else f"rank {rank} could not start: {error or repr(error)}"
-    store.compare_set(CAUSE, "", reason)
-    return RunError(store.get(CAUSE).decode())
+    known = isinstance(error, RunError)
+    reason = str(error) if known else f"rank {rank} could not start: {str(error) or repr(error)}"
+    try:
+        store.compare_set(CAUSE, "", reason)
+        return RunError(store.get(CAUSE).decode())
+    except RuntimeError:  # the store went with rank 0
+        return RunError(reason if known else f"rank 0 ended while rank {rank} started: look in the log for its error")
 
 
 def _key(rank: int) -> str:

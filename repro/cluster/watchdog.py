@@ -132,6 +132,8 @@ def explain(store: dist.Store, rank: int, size: int, error: str) -> str:
     def look() -> None:
         with suppress(RuntimeError):
             if not store.check([CAUSE]):
+                time.sleep(0.5)  # the failing rank disconnects while it reports
+            if not store.check([CAUSE]):
                 before = positions(store, size)
                 time.sleep(2.5 * BEAT_S)
                 store.compare_set(CAUSE, "", diagnose(rank, error, before, positions(store, size)))

@@ -16,10 +16,19 @@ PLAYED = "messages played again"  # what a rank says that it waits for: minutes,
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
 
 
+class Told(Protocol):
+    """Says whether a rank was told to stop."""
+
+    def is_set(self) -> bool: ...
+
+
 class Waiting(Protocol):
     """A rank, as `repro.cluster.ranks` makes it, which tells the others what it waits for."""
 
     control: Collective
+
+    @property
+    def interrupt(self) -> Told: ...
 
     def waits(self, what: str) -> AbstractContextManager[None]: ...
 
@@ -51,11 +60,16 @@ def first() -> Iterator[None]:
 def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int) -> list[float]:
     """Returns on every rank the seconds of `action` from a common start to the last rank, `repeats` times. Collective.
 
-    The ranks must share one clock: they are processes of one machine. Where messages are held, that is the clock of a
-    rank that is woken on time."""
+    Raises KeyboardInterrupt on all of them before one of the repeats, where any rank was told to stop. The ranks must
+    share one clock: they are processes of one machine. Where messages are held, that is the clock of a rank that is
+    woken on time.
+    """
     seconds, control, wire = list[float](), rank.control, rank.control.transport
     for _ in range(repeats):
-        start = max(control.gather_objects(time.monotonic())) + PAUSE_S
+        clocks, told = zip(*control.gather_objects((time.monotonic(), rank.interrupt.is_set())), strict=True)
+        if any(told):
+            raise KeyboardInterrupt
+        start = max(clocks) + PAUSE_S
         if isinstance(wire, SocketTransport):
             start_ns = int(1e9 * start)
             with first(), rank.waits(PLAYED):

@@ -114,6 +114,11 @@ def rules(config: Config) -> Rules:
         ),
         (bool(algo.conflict), algo.conflict),
         (
+            config.machines is not None and not config.hierarchical,
+            f"machines={config.machines} says between which machines hierarchical sums travel; type hierarchical=true "
+            "too, or leave machines out",
+        ),
+        (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
             f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
             "for an odd number type algo.topology=ring, all or random_pairs",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from repro import data
-from repro.cluster import environment, lab, preempt
+from repro.cluster import environment, lab, preempt, start
 from repro.config.groups import cost
 from repro.config.schema import Config, ConfigError, RunError
 from repro.runs import lock, machine, places, run_folder, same_data
@@ -53,7 +53,12 @@ def _run(
     place = _place(configs)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     configs = same_data.settle(configs, lambda text: _say(text, speaks))
-    _check(configs)
+    try:
+        _check(configs)
+    except ConfigError as error:
+        if place is not None:
+            start.tell(configs[0], place, error)
+        raise
     left = [config for config in configs if run_folder.state(config.folder) != "done"]
     for line in _announced(configs, left):
         _say(line, speaks)
@@ -133,7 +138,7 @@ def _check(configs: list[Config]) -> None:
     """Checks every run before the first starts; what needs torch, which takes seconds, last. Raises ConfigError."""
     for config in configs:
         if config.cluster.name == "lab":
-            lab.check_rate(config.network.bits_per_s)
+            lab.check_rate(config.network.bits_per_s, config.cluster.dilation)
         places.check_folder(config.folder, "Name another place with results=FOLDER.")
     open_ = [config for config in configs if run_folder.state(config.folder) != "done"]
     largest: dict[str, Config] = {}  # of the runs on the same images, which are counted once
@@ -171,7 +176,10 @@ def _guarded(
         if only and not isinstance(error, RunError):
             raise
         if isinstance(error, RunError | ConfigError | OSError):
-            _say(f"repro: {explain(error) if isinstance(error, OSError) else error}", True)
+            text = explain(error) if isinstance(error, OSError) else str(error)
+            _say(f"repro: {text}", True)
+            if speaks:
+                run_folder.refused(config, text)
         else:  # a defect of this suite: its traceback is wanted
             traceback.print_exception(error)
         return {**run_folder.summary(config.folder), "state": "failed"}

@@ -9,7 +9,6 @@ from repro.cluster import ranks
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config
 from repro.runs import run_folder
-from repro.train.step import any_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,18 +30,27 @@ def run(config: Config, before_run: Lines, interrupt: Interrupt | None) -> Any:
 
 
 def time_it(config: Config, rank: Rank, data: None, before_run: Lines) -> dict[str, Any]:
-    """Does one rank's part. Rank 0 keeps the run folder and returns its summary."""
+    """Does one rank's part. Rank 0 keeps the run folder and returns its summary.
+
+    A measurement that is complete is kept, also where a rank was told to stop meanwhile.
+    """
     if rank.number:
-        before_run(config, rank, None)
-        return {"state": "preempted" if any_rank(rank.control, rank.interrupt.is_set()) else "done"}
+        return {"state": "preempted" if _measured(config, rank, before_run) is None else "done"}
     with run_folder.RunFolder(config, DESCRIPTION, rank.device, waits=rank.waits) as folder:
         folder.resume(0)
         try:
-            lines = before_run(config, rank, None)
-            stopped = any_rank(rank.control, rank.interrupt.is_set())
+            lines = _measured(config, rank, before_run)
         except CollectiveError as error:
             raise rank.cause(error) from error
-        for line in lines if not stopped else []:
+        for line in lines or []:
             folder.log(line)
-        folder.status("preempted" if stopped else "done", 0 if stopped else 1, 1)
+        folder.status("preempted" if lines is None else "done", int(lines is not None), 1)
     return run_folder.summary(config.folder)
+
+
+def _measured(config: Config, rank: Rank, before_run: Lines) -> list[dict[str, Any]] | None:
+    """Returns the lines; None, on all ranks, where any was told to stop before the measurement was complete."""
+    try:
+        return before_run(config, rank, None)
+    except KeyboardInterrupt:
+        return None

@@ -16,18 +16,18 @@ from repro.comm.collective import Collective
 from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.compose import compose
-from repro.config.schema import Config, ConfigError
+from repro.config.schema import Config, ConfigError, RunError
 from repro.report import summaries
 from repro.runs import run_folder
 from repro.timing import bench_links, dry_run, wire_replay
 from repro.timing.before_run import before_a_run
-from repro.train import loop
+from repro.train import loop, sweep
 
 ALPHA = 0.436e-3  # of ethernet1g
 REPEATS = 60  # at most; 12 s for those of dense
 
 
-def config(nodes: int, dilation: int, *more: str) -> Config:
+def config(nodes: int, dilation: int | str, *more: str) -> Config:
     return compose(["cluster=lab", f"nodes={nodes}", f"cluster.dilation={dilation}", "threads=1", *more])[0]
 
 
@@ -250,10 +250,36 @@ def test_a_rank_that_plays_messages_again_is_no_rank_that_hangs():
     assert rank.position()[0] is None and len(seconds) == 1
 
 
-def test_links_that_would_be_too_slow_are_refused():
+def test_links_that_would_be_too_slow_are_refused(tmp_path: Path):
     slow = dataclasses.replace(config(2, 32).network, bits_per_s=1e6)
     with pytest.raises(ConfigError, match="at least"), lab.lab(slow.bits_per_s, dilation=32):
         pass
+    both = r"network.bits_per_s / cluster.dilation, which is 1e\+06 / 32: .* type a smaller cluster.dilation, or"
+    words = ["cluster=lab", "node=paper", "model=resnet20", "network.bits_per_s=1e6", "wandb.mode=disabled"]
+    with pytest.raises(ConfigError, match=both):  # before the first run of a sweep begins
+        sweep.run(compose([*words, "cluster.dilation=1,32", f"results={tmp_path}"]), None)
+    assert not list(tmp_path.rglob("status.json"))
+
+
+def test_auto_tries_no_dilation_that_makes_links_too_slow(tmp_path: Path) -> None:
+    """It measured some, and then said that the bandwidth that was asked for was another."""
+    asked = dataclasses.replace(config(2, "auto"), results=str(tmp_path))
+    asked = dataclasses.replace(asked, network=dataclasses.replace(asked.network, bits_per_s=1e6))
+    tried: list[float] = []
+
+    def launch(trial, main):
+        tried.append(trial.cluster.dilation)
+        return {dilation.SMALL: 9.0, dilation.LARGE: 9.0}
+
+    with pytest.raises(RunError, match="no less than 100000 bit/s"):
+        dilation.resolve(asked, launch)
+    assert tried and max(tried) <= 10
+
+
+def test_a_network_without_costs_has_no_share_of_latency() -> None:
+    """ZeroDivisionError."""
+    words = ["cluster=lab", "cluster.dilation=auto", "node=paper", "network.alpha_s=0", "network.beta_s_per_byte=0"]
+    assert dilation.latency_share(compose(words)[0]) is None
 
 
 def test_links_that_are_too_fast_for_the_kernels_buckets_are_refused():

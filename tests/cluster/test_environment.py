@@ -53,6 +53,12 @@ def test_batch_script_and_one_task_steps_are_no_environment():
 
 def test_torchrun_place():
     env = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    with pytest.raises(ConfigError, match="MASTER_PORT is not set.*torchrun"):  # as a wrapper of mpirun may have it
+        discover(SRUN | env)
+    env |= {"MASTER_PORT": "29500"}
+    with pytest.raises(ConfigError, match="MASTER_ADDR is not set.*torchrun"):
+        discover(SRUN | env)
+    env |= {"MASTER_ADDR": "127.0.0.1"}
     assert discover(SRUN | env) == Place(3, 4, 1, 2)
     with pytest.raises(ConfigError, match="LOCAL_RANK is not set.*torchrun"):
         discover({"RANK": "3", "WORLD_SIZE": "4"})
@@ -64,7 +70,8 @@ def test_a_lab_is_refused_to_ranks_that_a_launcher_started(monkeypatch):
     """They would send over no shaped link, and what that takes would be said to be measured on one."""
     (asked,) = compose(["cluster=lab", "nodes=4"])
     assert find_place(asked) is None
-    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}.items():
+    started = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}
+    for name, value in (started | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="a launcher started 4; leave torchrun or srun out"):
         find_place(asked)

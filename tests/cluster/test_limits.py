@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from repro import models
-from repro.cluster import limits, memory, start
+from repro.cluster import limits, memory, processes, start
 from repro.cluster.preempt import Interrupt
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
@@ -116,6 +116,51 @@ def test_starting_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     told.handle(signal.SIGTERM, None)
     with pytest.raises(KeyboardInterrupt):
         start.assemble(dist.HashStore(), 0, 2, 1000, told)
+    assert str(start.failed(dist.HashStore(), 1, KeyboardInterrupt())) == "rank 1 could not start: KeyboardInterrupt()"
+    ends = [(RunError("rank 1 could not start"), None), (KeyboardInterrupt(), int(signal.SIGTERM))]
+    with pytest.raises(KeyboardInterrupt):  # as one rank stops, the others learn of it as of an error
+        processes._outcome(ends, 2, told, dist.HashStore())
+    with pytest.raises(RunError):
+        processes._outcome(ends, 2, Interrupt(), dist.HashStore())
+
+
+def test_a_rank_that_cannot_start_says_so_also_without_a_store() -> None:
+    """The store is rank 0's, and may have gone with it: that was a traceback of torch's."""
+    server = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    store = dist.TCPStore("127.0.0.1", server.port, None, False, wait_for_workers=False)
+    del server
+    error = start.failed(store, 1, RuntimeError("Broken pipe"))
+    assert str(error) == "rank 0 ended while rank 1 started: look in the log for its error"
+    assert str(start.failed(store, 1, RunError("no port is free"))) == "no port is free"
+
+
+SHARE = """
+import os, sys
+from repro.cluster import ranks
+from repro.config.compose import compose
+from repro.config.schema import ConfigError, RunError
+
+def share(config):
+    if os.environ["RANK"] == "1":
+        raise ConfigError("this machine lacks the images")
+
+try:
+    ranks.launch(compose(["nodes=2", "timeout_s=60"])[0], None, share)
+except (ConfigError, RunError) as error:
+    print(f"{type(error).__name__} of rank {os.environ['RANK']}: {error}", flush=True)
+"""
+
+
+def test_a_rank_without_its_data_ends_the_others_at_once(tmp_path: Path) -> None:
+    """They waited `timeout_s`, half an hour, and said that it had not started."""
+    (tmp_path / "share.py").write_text(SHARE)
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "share.py"]
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(run, capture_output=True, text=True, timeout=50, cwd=tmp_path, env=here)
+    assert sorted(done.stdout.splitlines()) == [
+        "ConfigError of rank 1: this machine lacks the images",
+        "RunError of rank 0: rank 1 could not start: this machine lacks the images",
+    ], done.stderr
 
 
 @pytest.fixture(scope="module")  # the kernels are compiled once for this user

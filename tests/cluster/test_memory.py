@@ -1,6 +1,12 @@
 import subprocess
 import sys
 
+import pytest
+
+from repro.cluster import memory
+from repro.config.compose import compose
+from repro.config.schema import ConfigError
+
 STEPS = """
 import resource, threading
 import torch
@@ -29,3 +35,20 @@ def test_pages_of_a_step_serve_the_next():
     """Of 15,360 pages a step, the kernel would hand out and clear hundreds anew each time."""
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 50
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("stages=4 cluster=processes", "8 nodes fit: type nodes=8"),
+        ("stages=4 cluster=processes batch_per_node=4096", "not even 4 nodes fit: type a smaller batch_per_node"),
+        ("hierarchical=true machines=8 batch_per_node=4096", "not even 8 nodes fit: type a smaller batch_per_node"),
+    ],
+)
+def test_what_fits_is_what_may_be_typed(keys: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer nodes than stages or machines it said that these were wrong, and nothing of memory."""
+    (config,) = compose(["model=resnet20", "nodes=12", *keys.split()])
+    room = memory.needed(config, 11)
+    monkeypatch.setattr(memory, "available", lambda: room if says.startswith("8") else 2e9)
+    with pytest.raises(ConfigError, match=f"of memory, and .* are free; {says}"):
+        memory.check(config)

@@ -179,6 +179,23 @@ def test_an_option_that_launch_gives_itself_is_refused(option, sweep, tmp_path):
     assert list(launch(configs, None, True, ["--ntasks-per-node=4", "-p", "gpu"]))
 
 
+@pytest.mark.parametrize("option", ["--wait", "-W", "--test-only"])
+def test_an_option_with_which_sbatch_does_not_answer_with_a_job_is_refused(option, sweep, tmp_path):
+    """--wait ran into the timeout with its first array queued; --test-only printed a job that was none."""
+    with pytest.raises(ConfigError, match=f"^{option}: with it sbatch does not answer .*leave it out"):
+        list(launch(placed(sweep, tmp_path), None, True, [option]))
+    assert list(launch(placed(sweep, tmp_path), None, True, ["--wait-all-nodes=1"]))
+
+
+def test_a_manifest_names_the_folder_that_a_run_has(tmp_path):
+    """A run begun under its older name was submitted again while its job was in the queue."""
+    words = ["experiment=convergence", "model=resnet20", "seed=0", "precision=bfloat16", "algo=gtopk"]
+    (config,) = compose([*words, f"results={tmp_path}"])
+    begun = "convergence/resnet20-cifar10-gtopk-d0.001-n4-s0-4f16328b"
+    (tmp_path / begun).mkdir(parents=True)
+    assert json.loads(slurm.line(config))["run"] == begun
+
+
 def test_the_python_of_the_marked_lines_wins(tmp_path):
     script = (slurm.launchers() / "array.sbatch").read_text()
     (tmp_path / "srun").write_text('#!/bin/sh\necho "$3"\n')
@@ -282,9 +299,11 @@ def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(
     own.parent.mkdir(parents=True)
     own.write_text('#!/usr/bin/env bash\necho "$@"\n')
     own.chmod(0o755)
-    done = subprocess.run(command, env=outside, capture_output=True, text=True, cwd="/")
     ran = [f"-m repro run --manifest {manifest} --line {number}" for number in (1, 2)]
-    assert (done.stdout.splitlines(), done.stderr) == (ran, "")
+    here = ["bash", "local.sh", str(manifest)]  # ended with `cd: local.sh/..: Not a directory`
+    for typed, folder in ((command, Path("/")), (here, script.parent)):
+        done = subprocess.run(typed, env=outside, capture_output=True, text=True, cwd=folder)
+        assert (done.stdout.splitlines(), done.stderr) == (ran, "")
     manifest.write_text("{}\n{}")  # as an editor may leave it
     done = subprocess.run(command, env=outside, capture_output=True, text=True)
     assert (done.stdout.splitlines(), done.stderr) == (ran, "")

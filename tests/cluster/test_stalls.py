@@ -1,19 +1,12 @@
 """Who is slow, frozen, hanging or cut off, from what ranks have said."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
+
+import pytest
+import torch.distributed as dist
 
 from repro.cluster import stalls
-from repro.cluster.stalls import Others, Position
-
-ROOT = Path(__file__).parents[2]
-SMALL = ["data=synthetic", "data.train_images=128", "data.test_images=16", "data.image_size=8", "batch_per_node=4",
-         "wandb.mode=disabled"]  # fmt: skip
-RUN = [sys.executable, "-m", "repro", "run", *SMALL]
-HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
-SIDES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+from repro.cluster.stalls import Links, Others, Position
 
 
 def row(inside: str | None, beat: int, **more) -> Position:
@@ -45,3 +38,31 @@ def test_slow_frozen_hanging_and_cut_off_are_told_apart() -> None:
     ]
     assert seen(cut).startswith("rank 2 is cut off: 2 of the others do not reach it")
     assert seen(cut, looks=stalls.AGREED - 1) is None
+
+
+def test_a_rank_that_was_busy_is_not_cut_off_as_soon_as_it_waits_too() -> None:
+    """Tries that it had not answered while it was busy were counted for the look at which it entered its collective."""
+    others, waits = Others(0), row("all_reduce", 1, unreached=[1])
+    for busy in (row(None, 1), row("all_reduce", 1)):
+        rows = [waits, busy]
+        for _ in range(stalls.AGREED - 1):
+            assert others.stalled(rows) is None
+        assert others.stalled(rows) is None if busy.inside is None else others.stalled(rows) is not None
+
+
+def test_a_busy_rank_answers_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepted nothing while it was in no collective, so that its backlog filled up and it looked cut off."""
+    monkeypatch.setattr(stalls, "TRY_S", 0.3)
+    store = dist.HashStore()
+    waits, busy = (Links(store, rank, 2, "127.0.0.1") for rank in (0, 1))
+    for _ in range(4 * 2 + 8):  # more tries than the backlog holds
+        busy.unreached(0.0)
+        assert waits.unreached(stalls.TRY_AFTER_S + 1) == []
+        assert waits.trying is not None
+        waits.trying.join()
+    assert waits.reached == {1}
+    busy.door.close()  # a rank that is gone is still told
+    for _ in range(stalls.MISSED):
+        waits.unreached(stalls.TRY_AFTER_S + 1)
+        waits.trying.join()
+    assert waits.unreached(stalls.TRY_AFTER_S + 1) == [1]

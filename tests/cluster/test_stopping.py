@@ -72,6 +72,21 @@ def test_sigterm_to_the_whole_group_saves_and_stops(cluster: str, tmp_path: Path
     assert process.returncode == 130 and "same command goes on" in said, said
 
 
+@pytest.mark.lab
+def test_a_measurement_of_stated_compute_stops_between_two_iterations(tmp_path: Path) -> None:
+    """It went through all of them, and threw them away."""
+    words = ["cluster=lab", "node=stated", "compute_s=0.1", "network.bits_per_s=1e7", "model=resnet20", "algo=dense"]
+    run = [*RUN, *words, "nodes=2", "steps=100", f"results={tmp_path}"]  # two seconds each
+    process = subprocess.Popen(run, cwd=tmp_path, env=HERE, start_new_session=True, **SIDES)
+    end = time.monotonic() + 120
+    while not list(tmp_path.rglob("status.json")) and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.1)
+    time.sleep(3)
+    process.send_signal(signal.SIGTERM)
+    said = over(process)
+    assert process.returncode == 130 and state(tmp_path)["state"] == "preempted", said
+
+
 SWEEP = """
 import os, signal, sys
 from repro.config.compose import compose

@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[2]
         (["algo=dense", "bucket_mb=1", "overlap=on", "on_nonfinite=skip"], "type overlap=off"),
         (["algo=local_sgd", "probe_steps=[1]"], "mixes weights. Leave probe_steps out"),
         (["algo=dense", "probe_steps=[1]", "bucket_mb=1"], "leave bucket_mb and hierarchical out"),
+        (["algo=dense", "machines=2"], "type hierarchical=true too, or leave machines out"),
         (["algo=gtopk", "probe_steps=[1]", "hierarchical=true"], "leave bucket_mb and hierarchical out"),
         (["algo=ddp", "algo.hook=powersgd"], "type cluster=processes"),
         (["algo=dgc", "momentum=0.9"], "algo=dgc takes the place of momentum"),
