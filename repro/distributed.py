@@ -41,7 +41,10 @@ def wrap(
     `name`, `density`, `seed` and `options` are those of `repro run algo=NAME density=... algo.OPTION=...`, with the
     same defaults. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and
     buffers become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
-    accumulation work as before. What is clipped before the step is this rank's gradient.
+    accumulation work as before. What is clipped before the step is this rank's gradient. Where a momentum or gain of
+    the algorithm takes the place of the optimizer's, updates are 1 / (1 - momentum) or gain times as large, and what
+    the optimizer adds to them is not: its weight_decay must be as many times larger for the same effect, as it is in
+    `repro run`.
 
     The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call: the
     optimizer's state, and the model's where ranks hold different weights. Every rank takes every step: where a
@@ -191,6 +194,8 @@ def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
             raise ConfigError(
                 f"{taker} takes the place of momentum, and the optimizer's on top trains to nothing: "
                 "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
+                + f"; its weight_decay then counts {algo.amplification:g} times less, beside an update as much larger"
+                * (algo.amplification != 1)
                 + (", or gain=1" if algo.gain != 1 else "")
             )
 

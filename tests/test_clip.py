@@ -27,6 +27,12 @@ def test_the_norm_of_half_precision_may_be_more_than_it_holds():
     assert gradient.dtype == torch.float16 and gradient.float().norm().item() == pytest.approx(1, rel=1e-3)
 
 
+def test_the_norm_may_be_more_than_float32_holds():
+    gradient = torch.tensor([3e19, -4e19])
+    clip(gradient, 1.0)
+    assert torch.allclose(gradient, torch.tensor([0.6, -0.8]))
+
+
 def test_a_gradient_of_zeros_stays_and_one_that_is_not_finite_is_still_seen():
     zeros, odd = torch.zeros(3), torch.tensor([1.0, float("inf")])
     clip(zeros, 1.0)

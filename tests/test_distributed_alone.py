@@ -132,7 +132,10 @@ def test_a_sparse_gradient_is_refused(alone):
     ("name", "options", "message"),
     [
         *((name, {}, f"algo={name} takes the place of momentum") for name in ("demo", "dgc", "qadam")),
-        *((name, {}, "algo.gain=10 takes the place") for name in ("gtopk_corrected", "gtopk_exact", "onebit")),
+        *(
+            (name, {}, "algo.gain=10 takes the place.* its weight_decay then counts 10 times less")
+            for name in ("gtopk_corrected", "gtopk_exact", "onebit")
+        ),
         ("topk", {"correction": 0.9}, "algo.correction=0.9 takes the place of momentum"),
         ("topk", {"gain": 10.0}, "algo.gain=10 takes the place of momentum"),
     ],

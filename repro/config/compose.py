@@ -120,6 +120,8 @@ def _compose_one(overrides: list[str]) -> Config:
                 if "${" in str(value):
                     raise ConfigError(f"{text}: ${{...}} is understood in conf/ only; type the value itself.")
                 functools.reduce(dict.__getitem__, path, values)[last] = value
+        if "algo.gain" not in (text.partition("=")[0] for text in overrides):
+            values["algo"] |= groups.gain(values["algo"], values["model"]["name"])
         values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None

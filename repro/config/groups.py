@@ -86,6 +86,11 @@ def replaces_momentum(algo: str) -> bool:
     return bool(_beside(algo).get("momentum") == 0 and about(algo).get("gain", 1) == 1)
 
 
+def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
+    """Returns what changes of an algorithm's options for `model`: there is no gain in place of momentum it lacks."""
+    return {"gain": 1.0} if algo.get("gain", 1) != 1 and default(model, "momentum") == 0 else {}
+
+
 def algo_default(algo: str, model: str, key: str) -> Any:
     """Returns the value of a key outside of `algo.` that a run of both has by default; `algo` may be unknown here."""
     own = _beside(algo) if algo in group_options("algo") else {}

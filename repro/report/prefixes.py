@@ -39,12 +39,12 @@ def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Poo
     """Returns one item for all groups of one setting, but for where they end, and one data, with an evaluation there.
 
     A run has the mean of its evaluations in the last so many `epochs` up to there: at a high learning rate accuracy
-    moves by points from one epoch to the next.
+    moves by points from one epoch to the next. One that was evaluated less often there is left out.
     A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs. Groups
     that kept the mean of their seeds alone count where no other has a seed's own: the one of the most seeds.
     """
     settings: dict[str, list[list[Group]]] = {}
-    for group in (group for group in groups if any(row["epoch"] == epoch for row in group.curve)):
+    for group in (group for group in groups if _is_evaluated(group, epoch, epochs)):
         of_setting = settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), [])
         members = next((some for some in of_setting if all(_same_data(group, one) for one in some)), None)
         if members is None:
@@ -52,6 +52,11 @@ def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Poo
         members.append(group)
     alike = [members for of_setting in settings.values() for members in of_setting]
     return [_pooled(same, epoch, epochs) for same in alike]
+
+
+def _is_evaluated(group: Group, epoch: float, epochs: int) -> bool:
+    at = [row["epoch"] for row in group.curve if epoch - epochs < row["epoch"] <= epoch]
+    return epoch in at and len(at) >= epochs
 
 
 def _pooled(same: list[Group], epoch: float, epochs: int) -> Pooled:

@@ -36,9 +36,27 @@ def counted(lines: Lines) -> dict[str, Any]:
     found = {name: usual(lines, name) for name in COUNTED}
     if span := between(lines, "bytes_sent"):
         found |= dict(zip(("bytes_sent_least", "bytes_sent_most"), span, strict=True))
-    evaluated = next((line for line in reversed(lines) if line["kind"] == "eval" and OVER_RANKS[0] in line), {})
-    found |= {name: evaluated[name] for name in OVER_RANKS if name in evaluated}
+    found |= over_ranks(lines)
     return {name: value for name, value in found.items() if value is not None or name != "framing"}
+
+
+def over_ranks(lines: Lines) -> dict[str, float]:
+    """Returns what the mean and the busiest rank sent in a mean step of those that `usual` has of rank 0.
+
+    That is as the last evaluation has it; where messages depend on values, over all evaluations of the last density,
+    weighted by their steps, of which each is the first to count what was sent since the one before.
+    """
+    steps, weights = _alike(lines), dict[int, int]()
+    evaluated = {line["step"]: line for line in lines if line["kind"] == "eval" and OVER_RANKS[0] in line}
+    last, counted = max(evaluated, default=0), {line["step"] for line in steps}
+    for at in sorted(evaluated):
+        before = max((one for one in evaluated if one < at), default=0)
+        weights[at] = sum(before < step <= at for step in counted)
+    if not steps or not steps[-1].get("varies") or not sum(weights.values()):
+        weights = {at: int(at == last) for at in evaluated}
+    total = sum(weights.values())
+    means = {name: sum(weights[at] * evaluated[at][name] for at in weights) / total for name in OVER_RANKS if total}
+    return {name: int(value) if value.is_integer() else value for name, value in means.items()}
 
 
 def _alike(lines: Lines) -> Lines:

@@ -230,7 +230,7 @@ def summary(folder: Path) -> dict[str, Any]:
         "epochs": evaluation.get("epoch"),
         "bytes_sent_per_step": per_step.usual(lines, "bytes_sent"),
         "bytes_sent_between": per_step.between(lines, "bytes_sent"),
-        "bytes_sent_worst_rank": evaluation.get("bytes_sent_worst_rank"),
+        "bytes_sent_worst_rank": per_step.over_ranks(lines).get("bytes_sent_worst_rank"),
         "messages_per_step": per_step.usual(lines, "messages"),
         "density": step.get("density"),
         "k": step.get("k"),

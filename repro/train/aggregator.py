@@ -66,6 +66,10 @@ def rules(config: Config) -> Rules:
             "overlap=on: one bucket is full only when backward ends; type bucket_mb=25 too",
         ),
         (
+            config.scope == "bucket" and not bucketed and not algorithm.wraps,
+            "scope=bucket selects from each bucket, and there are none; type bucket_mb=25 too, or leave scope out",
+        ),
+        (
             bucketed and algo.sparse and config.scope == "global",
             f"{asked}: {named} selects from the whole gradient, which is there when backward ends. "
             "Type scope=bucket to select from each bucket, or leave bucket_mb and overlap out",

@@ -79,6 +79,12 @@ def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
                 f"{config.algo.name} ended inside its density warm-up: the bytes are those of density "
                 f"{summary['density']:g} (k = {summary['k']:,}), and fewer follow at density {config.density:g}."
             )
+        warmup, made = config.algo.options.get("warmup_steps", 0), summary["step"] or 0
+        if 0 < made <= warmup:
+            lines.append(
+                f"{config.algo.name} ended inside its warm-up of {warmup:,} steps, which are dense: its accuracy and "
+                f"bytes are of these, and the time is of the steps after it. Type algo.warmup_steps={made // 5}"
+            )
         if summary["bytes_sent_between"]:
             lines.append(spread(config.algo.name, summary))
     return [*lines, *rounds_against_bytes(configs, summaries)]

@@ -112,7 +112,8 @@ class Training:
         step = self.begin(before_run)
         if self.config.probe_steps:
             algorithm, control = self.worker.algorithm, self.rank.control
-            self.worker.algorithm = StepRecorder(algorithm, control, self.config.probe_steps, self.recorded, step)
+            steps = self.config.probe_steps
+            self.worker.algorithm = StepRecorder(algorithm, control, steps, self.recorded, lambda: self.worker.step)
         self.begin_clock()
         if self.due(step) and self.window[1] > 0:  # it was told to stop between the step and its evaluation
             self.evaluate(step)
@@ -154,7 +155,7 @@ class Training:
         lr, density = schedule.learning_rate(epoch, self.config), schedule.density(epoch, self.config)
         done = train_step(self.worker, step + 1, batches, lr, density)
         if not done.skipped:
-            self.sent.add(done.traffic)
+            self.sent.add(done.traffic, density)
             self.window += torch.tensor([done.loss, 1.0], dtype=torch.float64)
         self.made += 1
         if self.config.compare_every and (step + 1) % self.config.compare_every == 0:

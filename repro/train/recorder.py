@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,16 @@ LARGEST_SELECTION = 2_000  # k * P beyond which single entries are not recorded:
 
 
 class StepRecorder(Algorithm):
-    """Behaves as the algorithm `inner`, which begins after `step` steps, and records the steps in `steps`.
+    """Behaves as the algorithm `inner` and records the steps in `steps`; `at` says which one is being made.
 
     `control` carries what it gathers, so `collective` counts only the algorithm's own traffic.
     """
 
-    def __init__(self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, step: int = 0):
+    def __init__(
+        self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, at: Callable[[], int]
+    ):
         self.inner, self.control, self.steps, self.file = inner, control, frozenset(steps), file
-        self.at = step
+        self.at = at
         self.period, self.delay, self.mixes, self.wraps = inner.period, inner.delay, inner.mixes, inner.wraps
         self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 
@@ -38,14 +40,14 @@ class StepRecorder(Algorithm):
         return self.inner.selected
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        self.at += 1
         self.inner.density = self.density
-        if self.at not in self.steps:
+        number = self.at()
+        if number not in self.steps:  # which counts those that are skipped, of which this sees nothing
             return self.inner.step(gradient, collective)
         held = gradient + self._residual(gradient)
         first = len(collective.traffic.rounds)
         update = self.inner.step(gradient, collective)
-        record = self._record(held, update, collective.traffic.rounds[first:])
+        record = {"step": number, **self._record(held, update, collective.traffic.rounds[first:])}
         if self.control.rank == 0:
             self._write(record)
         return update
@@ -70,7 +72,6 @@ class StepRecorder(Algorithm):
         selected = self.control.all_reduce(local.value.double().abs().sum()[None])
         kept = update.nonzero().squeeze(1)
         record: dict[str, Any] = {
-            "step": self.at,
             "nodes": size,
             "parameters": held.numel(),
             "k": k,

@@ -61,6 +61,15 @@ def test_dense_ignores_density() -> None:
     assert (dense.density, dense.density_warmup) == (1.0, [])
 
 
+def test_a_gain_takes_the_place_of_momentum_that_there_is() -> None:
+    """A language model, which the authors train without, got steps ten times those of dense."""
+    for algo in ("gtopk_corrected", "gtopk_exact", "onebit"):
+        assert one(f"algo={algo}").algo.gain == one(f"algo={algo}", "model=vgg16").algo.gain == 10
+        assert one(f"algo={algo}", "model=lstm_small").algo.gain == 1
+        assert one(f"algo={algo}", "model=lstm_small", "algo.gain=3").algo.gain == 3
+    assert [each.algo.gain for each in compose(["algo=dense,gtopk_exact", "model=lstm,resnet20"])] == [1, 1, 1, 10]
+
+
 def test_the_model_chooses_the_data_unless_the_user_does() -> None:
     assert one("model=alexnet").data.name == "imagenet"
     assert one("model=alexnet", "data=synthetic").data.name == "synthetic"

@@ -66,6 +66,16 @@ def test_of_seeds_that_kept_their_mean_alone_there_is_the_mean() -> None:
     assert (row["n"], row["test_accuracy"]) == (1, 0.5)
 
 
+def test_a_run_that_was_evaluated_more_seldom_is_not_compared_by_a_mean() -> None:
+    """Its one evaluation stood beside means of five, where accuracy moves by points from one epoch to the next."""
+    committed = summaries.load()
+    like = next(group for group in committed.groups("convergence") if group.whole and group.algo == "topk")
+    seldom = dataclasses.replace(like, curve=[row for row in like.curve if row["epoch"] % 5 == 0], seed_accuracies=[])
+    assert [one.n for one in prefixes.at_epoch([seldom], 15)] == [1]
+    assert prefixes.at_epoch([seldom], 15, 5) == []
+    assert [one.n for one in prefixes.at_epoch([like], 15, 5)] == [1]
+
+
 def test_seeds_on_other_images_are_not_of_one_setting() -> None:
     topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
     same, other = dataclasses.replace(topk, seeds=[1]), dataclasses.replace(topk, seeds=[2], fingerprint="another")

@@ -1,11 +1,14 @@
 """What a run says of its bytes: the usual step, the range where sizes depend on values, the busiest rank."""
 
 import pytest
+from thread_ranks import on_ranks
 from tiny_runs import QUICK, config
 
+from repro.comm.traffic import Traffic
 from repro.report import summaries
 from repro.runs import per_step, run_folder
 from repro.train import loop
+from repro.train.sent import Sent
 
 
 def step(number: int, sent: int, density: float = 0.01, **more) -> dict:
@@ -25,6 +28,23 @@ def test_of_other_steps_the_last_or_its_period_counts():
     assert per_step.usual(lines, "bytes_sent") == 100 and per_step.between(lines, "bytes_sent") is None
     assert per_step.usual([step(1, 7), step(2, 0, period=2), step(3, 100, period=2)], "bytes_sent") == 50
     assert per_step.usual([], "bytes_sent") is None and per_step.counted([]) == {}
+
+
+def test_what_ranks_sent_is_of_the_steps_that_rank_0s_is_of():
+    """The last evaluation was of steps of two densities, or of a part of those whose mean rank 0 has."""
+    lines = [step(n, 500, varies=True) for n in range(1, 9)]
+    lines[0]["density"] = 0.1
+    for at, mean, worst in ((8, 700, 900), (5, 300, 400), (1, 9000, 9000)):
+        lines.insert(at, {"kind": "eval", "step": at, "bytes_sent_mean_rank": mean, "bytes_sent_worst_rank": worst})
+    counted = per_step.counted(lines)
+    assert counted["bytes_sent_mean_rank"] == pytest.approx((4 * 300 + 3 * 700) / 7)
+    assert counted["bytes_sent_worst_rank"] == pytest.approx((4 * 400 + 3 * 900) / 7)
+    alike = [{**line, "varies": False} for line in lines]
+    assert per_step.counted(alike)["bytes_sent_mean_rank"] == 700
+    sent, one = Sent(), on_ranks(1, lambda collective: collective)[0]
+    for density, size in ((0.1, 9000), (0.01, 500), (0.01, 500)):
+        sent.add(Traffic(bytes_sent=size), density)
+    assert sent.over_ranks(one)["bytes_sent_mean_rank"] == 500
 
 
 @pytest.mark.parametrize(("algo", "varies"), {"oktopk": True, "gtopk": False}.items())

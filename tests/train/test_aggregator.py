@@ -1,5 +1,6 @@
 """What may be combined is decided before any rank starts, and what is made of several algorithms is one of them."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parents[2]
         (["algo=dense", "bucket_mb=1", "overlap=on", "on_nonfinite=skip"], "type overlap=off"),
         (["algo=local_sgd", "probe_steps=[1]"], "mixes weights. Leave probe_steps out"),
         (["algo=dense", "probe_steps=[1]", "bucket_mb=1"], "leave bucket_mb and hierarchical out"),
+        (["algo=gtopk", "scope=bucket"], "there are none; type bucket_mb=25 too, or leave scope out"),
         (["algo=dense", "machines=2"], "type hierarchical=true too, or leave machines out"),
         (["algo=gtopk", "probe_steps=[1]", "hierarchical=true"], "leave bucket_mb and hierarchical out"),
         (["algo=ddp", "algo.hook=powersgd"], "type cluster=processes"),
@@ -156,7 +158,7 @@ class Odd(Algorithm):
 def test_a_recorder_answers_all_as_what_it_records(tmp_path):
     def body(collective):
         odd = Odd(8)
-        recorder = StepRecorder(odd, collective, [5], tmp_path / "recorded.json")
+        recorder = StepRecorder(odd, collective, [5], tmp_path / "recorded.json", lambda: 1)
         for name in Odd.__dict__.keys() & {name for name in vars(Algorithm) if not name.startswith("_")}:
             if not callable(getattr(odd, name)):
                 assert getattr(recorder, name) == getattr(odd, name), name
@@ -178,7 +180,8 @@ def test_what_an_owner_keeps_is_not_recorded_as_lost(name, tmp_path):
     m, file = 1001, tmp_path / "recorded.json"
 
     def body(collective):
-        recorder = StepRecorder(algorithms.load(CHOICES[name], m), collective, [3], file)
+        at = itertools.count(1)
+        recorder = StepRecorder(algorithms.load(CHOICES[name], m), collective, [3], file, lambda: next(at))
         source = torch.Generator().manual_seed(collective.rank)
         for _ in range(3):
             recorder.density = 0.01
@@ -187,6 +190,22 @@ def test_what_an_owner_keeps_is_not_recorded_as_lost(name, tmp_path):
     on_ranks(4, body)
     (record,) = json.loads(file.read_text())
     assert record["lost_mass"] < 1e-5 * record["held_mass"]
+
+
+def test_a_step_that_was_skipped_is_counted_in_what_is_recorded(tmp_path):
+    """The recorder counted the steps that it saw, and recorded another one than was asked for."""
+    file = tmp_path / "recorded.json"
+
+    def body(collective):
+        made = iter([1, 3, 4])
+        recorder = StepRecorder(algorithms.load(CHOICES["topk"], 100), collective, [3], file, lambda: next(made))
+        for size in (1.0, 2.0, 3.0):
+            recorder.density = 0.01
+            recorder.step(torch.full((100,), size), collective)
+
+    on_ranks(2, body)
+    (record,) = json.loads(file.read_text())
+    assert record["step"] == 3 and record["held_mass"] == pytest.approx(2 * (100 * 2 + 99 * 1))
 
 
 def test_buckets_and_levels_answer_as_their_parts():

@@ -22,14 +22,14 @@ M = 269_722
 def summary(config: Config, **more: Any) -> dict[str, Any]:
     """What a finished run of ResNet-20 leaves, its seconds of communication by the formulas."""
     wire, k = config.network, entries(config.density, M)
-    name, nodes = config.algo.name, config.nodes
+    name, nodes = config.algo.name if config.algo.sparse else "dense", config.nodes
     seconds = closed_form(name, nodes, M, k, Link(wire.alpha_s, wire.beta_s_per_byte))
     sent = {"dense": 4 * M, "topk": 8 * k * (nodes - 1), "gtopk": 16 * k}[name]
     times = {"compute_s": 0.05, "compress_s": 0.001, "communicate_s": seconds, "hidden_s": 0.0}
     return times | {
         "test_accuracy": 0.9, "bytes_sent_per_step": sent, "density": config.density, "k": k, "state": "done",
         "source": "modelled", "network": wire.name, "folder": str(config.folder), "error": None,
-        "bytes_sent_between": None, "bytes_sent_worst_rank": None, **more,
+        "bytes_sent_between": None, "bytes_sent_worst_rank": None, "step": 3000, **more,
     }  # fmt: skip
 
 
@@ -48,6 +48,14 @@ def test_a_run_that_ends_in_the_density_warm_up_says_so_beside_its_bytes() -> No
     )
     configs, summaries = ended("algo=gtopk")
     assert "at density" not in ending.rows(configs, summaries)[0] and len(ending.notes(configs, summaries)) == 1
+
+
+def test_a_run_that_ends_in_the_warm_up_of_1_bit_adam_says_so() -> None:
+    """Its accuracy was plain Adam's, its bytes dense's, and its time that of compressed messages."""
+    (said,) = (line for line in ending.notes(*ended("algo=qadam", step=132)) if "warm-up" in line)
+    assert "1,000 steps, which are dense" in said and "Type algo.warmup_steps=26" in said
+    assert not any("warm-up" in line for line in ending.notes(*ended("algo=qadam", step=1001)))
+    assert not any("warm-up" in line for line in ending.notes(*ended("algo=gtopk", step=132)))
 
 
 def test_the_quickstart_ends_with_why_gtopk_takes_longer_than_topk() -> None:
