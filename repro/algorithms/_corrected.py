@@ -22,7 +22,8 @@ class Corrected(Algorithm):
 
     `mask` sets to zero what is stale in u (momentum factor masking): entries that this rank `selected`, as in DGC, or
     only those of them that were `delivered`, which are in the update. `clip` bounds the L2 norm of each rank's gradient
-    by clip / sqrt(P); 0 does not. `boost` multiplies what was selected but not delivered, to be sent sooner.
+    by clip / sqrt(P); 0 does not. `boost` > 1 multiplies each entry of u by the steps since it was last delivered from
+    here, by so much at most: what waits counts more.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Corrected(Algorithm):
         self.inner, self.momentum, self.mask, self.clip = inner, momentum, mask, clip
         self.boost, self.gain = boost, gain
         self.velocity = torch.zeros(parameters if momentum else 0, device=device)
+        self.waited = torch.ones(parameters if boost > 1 else 0, device=device)  # steps, with the next one
         self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
         self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 
@@ -59,6 +61,8 @@ class Corrected(Algorithm):
             clip(gradient, self.clip / math.sqrt(collective.size))
         if self.momentum:
             self._round(self.velocity.mul_(self.momentum).add_(gradient), gradient)
+        if self.boost > 1:
+            gradient.mul_(self.waited)
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:
@@ -80,16 +84,20 @@ class Corrected(Algorithm):
         delivered = update[chosen] != 0
         if self.mask != "none":
             self.velocity[chosen if self.mask == "selected" else chosen[delivered]] = 0
-        if self.boost != 1 and self.memory is not None:
-            self.memory.residual[chosen[~delivered]] *= self.boost
+        if self.boost > 1:
+            self.waited.add_(1).clamp_(max=self.boost)[chosen[delivered]] = 1
 
     def skip_warmup(self) -> None:
         self.inner.skip_warmup()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**self.inner.state_dict(), "velocity": self.velocity}
+        return {**self.inner.state_dict(), "velocity": self.velocity} | (
+            {"waited": self.waited} if self.boost > 1 else {}
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
         if self.momentum:  # without, older states have one that was not used
             self.velocity.copy_(state["velocity"])
+        if self.boost > 1:
+            self.waited.copy_(state["waited"])

@@ -31,7 +31,8 @@ class Algorithm(algorithms.Algorithm):
     """Sums while backward runs, with messages that do not pass our Collective.
 
     They are counted by formula: a ring all-reduce of each bucket, with `hook=fp16` of half the bytes, with
-    `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, as the hook does.
+    `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, the least that
+    the hook takes: by PyTorch's default they are 1,000.
     Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD (two for the hook's three).
 
     DDP begins with one bucket and forms the others in the order of its first backward. As a sum of three nodes or more

@@ -21,6 +21,10 @@ class Algorithm(algorithms.Algorithm):
 
     The threshold comes from a sample (selector=sampled); the run's `density_warmup` warms the density up. The paper's
     gradient clipping, for recurrent networks, is left out.
+
+    The authors' code has k and a threshold for each layer, lowers a threshold that lets fewer than 0.8 k through, and
+    sums vectors (biases, BatchNorm) whole. Here k is that of the whole gradient, vectors included, and a step whose
+    sample misleads sends fewer entries, in messages as long as those of k.
     """
 
     density = 0.001

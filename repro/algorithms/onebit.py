@@ -16,7 +16,11 @@ from repro.compression.error_feedback import CompressionErrors, rounded
 
 
 class Algorithm(algorithms.Algorithm):
-    """Sends one sign per entry and one scale, the mean magnitude, per `bucket` entries; 0 means an owner's m/P."""
+    """Sends one sign per entry and one scale, the mean magnitude, per `bucket` entries; 0 means an owner's m/P.
+
+    One scale stands for both signs (Karimireddy et al., ICML 2019), where Seide et al. have the mean of the negative
+    entries of a layer's column and that of the others.
+    """
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", bucket: int = 1024):
         self.codec, self.errors = Sign(bucket), CompressionErrors(parameters, device)

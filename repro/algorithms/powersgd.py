@@ -1,4 +1,7 @@
-"""PowerSGD (Vogels et al., NeurIPS 2019, Alg. 1, 2): approximates layers by low-rank matrices, with error feedback."""
+"""PowerSGD (Vogels et al., NeurIPS 2019): approximates layers by low-rank matrices (Alg. 1), with error feedback.
+
+The momentum of its Alg. 2 is the run's, SGD's heavy ball, where the authors' code adds Nesterov's step.
+"""
 
 from __future__ import annotations
 

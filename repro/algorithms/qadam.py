@@ -24,6 +24,10 @@ class Algorithm(algorithms.Algorithm):
     For `warmup_steps` the gradients are averaged in full precision. Then the variance is frozen, each rank adds its
     gradient to the common momentum, and the momenta are averaged as signs with error feedback. P = 1 stays with Adam.
     Entries without any gradient in the warm-up, whose variance is zero, stay as they are from then on.
+
+    Two differences from the authors' optimizer (DeepSpeed's): a sign's scale is the mean magnitude of its bucket, not
+    the whole vector's root mean square, so that a message has a smaller norm than what it stands for; and Adam's bias
+    corrections are applied, that of the variance as it was when the warm-up ended.
     """
 
     scales = True

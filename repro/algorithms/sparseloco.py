@@ -20,6 +20,9 @@ class Algorithm(algorithms.Algorithm):
     last exchange. Then all ranks go on from one point: the last one, less `outer_lr` times the mean of what was sent.
     One rank alone goes on as it is.
 
+    The mean is over all ranks, as in the paper; the public code has that over the ranks which sent an entry, P times
+    as much where one did, and bounds each rank's norm by the ranks' median.
+
     Three differences from the paper: the inner optimizer is the run's SGD with each rank's own momentum, not AdamW;
     a chunk is 4,096 neighbours in the flat vector, not a tile of 64 x 64 of a layer; and the four levels are a sign
     and two magnitudes in each chunk, where the public code spreads four buckets over a layer's distribution.

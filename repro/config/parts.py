@@ -56,7 +56,7 @@ class Algo(Checked):
     correction: float = key(default=0.0, low=0, below=1)  # momentum of each rank's velocity; 0 = it has none
     mask: Literal["none", "selected", "delivered"] = key(default="none")
     clip: float = key(default=0.0, low=0, high=1e30)
-    boost: float = key(default=1.0, low=1, high=2)
+    boost: float = key(default=1.0, low=1, high=1000)  # the most by which an entry that waits counts more
     gain: float = key(default=1.0, low=1, high=1000)  # in place of momentum, which amounts to 1 / (1 - momentum)
     options: dict = key(default=dict)
 
@@ -76,11 +76,6 @@ class Algo(Checked):
             return (
                 f"algo.gain={self.gain:g} takes the place of momentum, and there is some before the selection; "
                 "type algo.gain=1, or algo.correction=0"
-            )
-        if self.boost != 1 and self.options.get("residual") == "exact":
-            return (
-                f"algo.boost={self.boost:g} enlarges what a rank selected and keeps, and with algo.residual=exact "
-                "another may keep it; type algo.residual=paper, or algo.boost=1"
             )
         if self.mask == "none" or self.correction:
             return ""

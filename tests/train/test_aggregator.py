@@ -52,7 +52,6 @@ ROOT = Path(__file__).parents[2]
         ),
         (["algo=gtopk_corrected", "algo.correction=0.9"], "type algo.gain=1, or algo.correction=0"),
         (["algo=ddp", "algo.hook=powersgd", "cluster=processes", "on_nonfinite=skip"], "type algo=powersgd"),
-        (["algo=gtopk_butterfly", "algo.boost=1.01"], "type algo.residual=paper, or algo.boost=1"),
         (["algo=gtopk", "algo.mask=selected"], "type algo.correction=0.9"),
         (["algo=topk", "algo.clip=1", "bucket_mb=1", "scope=bucket"], "leave bucket_mb and hierarchical out"),
         (["algo=dense", "clip_grad=1", "bucket_mb=1", "overlap=on"], "sends parts of it before it is there; type clip"),
