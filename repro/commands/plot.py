@@ -16,6 +16,7 @@ def complete(incomplete: str) -> list[str]:
 
 Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="These items, with commas.")]
 Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
+Alone = Annotated[bool, typer.Option("--alone", help="Of their experiments draw these runs, nothing committed.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
 def figures(
     only: Only = None,
     runs: Runs = None,
+    alone: Alone = False,
     out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/figures"),
     formats: Annotated[str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")] = "pdf,png",
     no_notes: Annotated[bool, typer.Option("--no-notes", help="Captions go into NAME.txt and NAME.tex.")] = False,
@@ -39,6 +41,7 @@ def figures(
     \b
     repro plot figures                                 from the committed summaries
     repro plot figures --runs results/runs             with the runs of this machine
+    repro plot figures --runs results/runs --alone --only convergence    of this machine's runs alone
     repro plot figures --only convergence --format svg --out paper/
     repro plot figures --no-notes --width single --out paper/    for a paper: \\input{NAME.tex} has the caption
     """
@@ -46,12 +49,13 @@ def figures(
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.figures(_split(only), runs, out, formats.split(","), typer.echo, notes=not no_notes, width=width)
+    write_items.figures(_split(only), runs, out, formats.split(","), typer.echo, not no_notes, width, alone)
 
 
 def tables(
     only: Only = None,
     runs: Runs = None,
+    alone: Alone = False,
     out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/tables"),
 ) -> None:
     """Write the tables as Markdown, LaTeX (booktabs) and CSV.
@@ -64,7 +68,7 @@ def tables(
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.tables(_split(only), runs, out, typer.echo)
+    write_items.tables(_split(only), runs, out, typer.echo, alone)
 
 
 def _split(only: list[str] | None) -> list[str]:

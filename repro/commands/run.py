@@ -34,7 +34,7 @@ def run(
     """Train one run, or every run of a sweep one after another.
 
     \b
-    repro run experiment=quickstart                       three algorithms in about a minute, no download
+    repro run experiment=quickstart                       three algorithms in 1 to 2 minutes, no download
     repro run model=resnet20 algo=gtopk nodes=32          the paper's largest cluster, on this machine
     repro run algo=dense,topk,gtopk nodes=4,8 data=digits epochs=2
     repro run model=vgg16 density=0.0005 density_warmup=[] network=ethernet10g

@@ -58,12 +58,13 @@ def _accuracy(results: Results) -> Iterator[Row]:
         dense, gtopk = (_groups(results, "convergence", model, algo) for algo in ("dense", "gtopk"))
         gtopk = [group for group in gtopk if group.settings["density"] == results.paper["training"]["density"]]
         claim = f"{_draw.model_name(model)}: gTop-k converges like dense"
-        yield _compared(results, claim, "close to dense", gtopk, dense, "repro run experiment=convergence")
+        command = f"repro run experiment=convergence model={model} algo=dense,gtopk"
+        yield _compared(results, claim, "close to dense", gtopk, dense, command)
     of = "select_from_k_times_P"
     topk, chosen = (_groups(results, of, "resnet20", algo) for algo in ("topk", "gtopk_from_topk"))
     claim = "ResNet-20: k of the k × P entries are enough"
     yield _compared(results, claim, "close to Top-k", chosen, topk, f"repro run experiment={of}")
-    command = "repro run experiment=density_sensitivity"
+    command = "repro run experiment=density_sensitivity model=resnet20 algo=gtopk"
     gtopk = _groups(results, "density_sensitivity", "resnet20", "gtopk")
     for density in (0.0005, 0.0001):
         sparser, published = ([g for g in gtopk if g.settings["density"] == d] for d in (density, 0.001))

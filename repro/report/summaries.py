@@ -172,15 +172,18 @@ def timed_batch(paper: dict[str, Any], model: str) -> int:
     return int(parts[model]["batch_per_node"] if model in parts else paper["models"][model]["batch_per_node"])
 
 
-def load(place: Path | None = None, runs: Path | None = None) -> Results:
-    """Loads the committed summaries; with `runs`, the finished runs there replace groups of the same settings."""
+def load(place: Path | None = None, runs: Path | None = None, alone: bool = False) -> Results:
+    """Loads the committed summaries; with `runs`, the finished runs there replace groups of the same settings.
+
+    `alone`: they replace all of their experiments.
+    """
     place = place or folder()
     summaries = saved(place)
     for path in sorted(place.glob("lab/**/*.json*")):
         summaries[str(path.relative_to(place).with_suffix(""))] = read_json(path)
     collected, left_out = ({}, []) if runs is None else collect(runs)
     for name, new in collected.items():
-        summaries[name] = put_over(summaries.get(name, {"groups": []}), new)
+        summaries[name] = new if alone else put_over(summaries.get(name, {"groups": []}), new)
     paper, reference = (yaml.safe_load((place / name).read_text()) for name in ("paper.yaml", "reference_curves.yaml"))
     return Results(paper, summaries, reference["runs"], left_out)
 

@@ -25,9 +25,10 @@ def figures(
     say: Say,
     notes: bool = True,
     width: str = "",
+    alone: bool = False,
 ) -> None:
     """Draws each figure in every format, and writes its rows as CSV. Of an item without data it says the command."""
-    data = _loaded(runs, say)
+    data = _loaded(runs, say, alone)
     drawn: dict[items.Item, list[Row]] = {}
     for item in _of_kind("figure", only):
         if rows := item.table(data):
@@ -45,8 +46,8 @@ def figures(
         )
 
 
-def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say) -> None:
-    chosen, data = _of_kind("table", only), _loaded(runs, say)
+def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say, alone: bool = False) -> None:
+    chosen, data = _of_kind("table", only), _loaded(runs, say, alone)
     out.mkdir(parents=True, exist_ok=True)
     for item in chosen:
         rows = item.table(data)
@@ -58,8 +59,10 @@ def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say) -> None:
         say(f"{item.name}: {out / item.name}.md .tex .csv")
 
 
-def _loaded(runs: Path | None, say: Say) -> Results:
-    data = summaries.load(runs=runs)
+def _loaded(runs: Path | None, say: Say, alone: bool = False) -> Results:
+    if alone and runs is None:
+        raise ConfigError("--alone is of the runs in a folder; type --runs results/runs too")
+    data = summaries.load(runs=runs, alone=alone)
     for line in data.left_out:
         say(f"left out, {line}")
     return data
