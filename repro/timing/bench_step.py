@@ -136,6 +136,8 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
                 with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
                     logits = model(laid_out(inputs)).float()
                 F.cross_entropy(logits, labels).backward()
+                if config.clip_grad:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
                 optimizer.step()
 
         barrier.wait()
