@@ -3,6 +3,7 @@
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
     training_images(data) -> int                             how many samples there are, once it is there
+    in_memory(data) -> int                                   where images are held in memory: how many bytes they take
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
                                                              also kind, classes, images (or words) and fingerprint
     content(root) -> Content | None                          which images are there; None = none yet, or generated
@@ -126,6 +127,12 @@ def check_batches(data: Data, nodes: int, batch: int) -> None:
 def training_images(data: Data) -> int:
     """Returns how many samples there are to train with, once they are there; does not import torch."""
     return int(_module(data.name).training_images(data))
+
+
+def in_memory(data: Data) -> int:
+    """Returns the bytes of images that each process holds; 0 where they are read as they are needed, and for text."""
+    module = _module(data.name)
+    return int(module.in_memory(data)) if hasattr(module, "in_memory") else 0
 
 
 def load(data: Data, seed: int, on_bad_image: str = "stop") -> Dataset:

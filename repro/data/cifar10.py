@@ -44,6 +44,10 @@ def training_images(data: Data) -> int:
     return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
 
 
+def in_memory(data: Data) -> int:
+    return 60_000 * 3 * 32**2  # of a smaller folder of images it is less
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     fetch(data)
     path = _path(Path(data.root))
