@@ -156,14 +156,22 @@ def content(name: str, root: str | Path) -> Content | None:
 
 
 def prepared(name: str, root: str | Path) -> tuple[Path, Content] | None:
-    """Returns the place of a data set and which images it has; None where it is not there, damaged, or generated."""
+    """Returns the place of a data set and which images it has; None where it is not there, damaged, or generated.
+
+    Raises ConfigError where it is a file that this user may not read: it may be a good one.
+    """
     from repro.data import _pack
 
-    row = _module(name).status(Path(root))
-    has = content(name, root) if row["state"] == "ready" and row["path"] else None
-    if has is None or (row["path"].suffix == ".npz" and not _pack.is_undamaged(row["path"])):
+    try:
+        has = content(name, root)
+    except _pack.Unreadable:
+        raise
+    except ConfigError:  # damaged, or not laid out as it should be
         return None
-    return row["path"], has
+    path: Path | None = _module(name).status(Path(root))["path"]
+    if has is None or path is None or (path.suffix == ".npz" and not _pack.is_undamaged(path)):
+        return None
+    return path, has
 
 
 def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:

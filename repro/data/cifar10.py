@@ -34,7 +34,7 @@ def fetch(data: Data) -> None:
             "32x32 pixels. For other shapes choose data=synthetic."
         )
     path = _path(Path(data.root))
-    if not path.exists():
+    if not _pack.is_there(path):
         with _only_one_process(path):
             if not path.exists():
                 prepare(None, Path(data.root))
@@ -56,12 +56,14 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
 
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
-    size = path.stat().st_size if path.exists() else 0
-    told = {"path": path, "size": size, "how": _pack.told(AGAIN, root)}
+    told: dict[str, Any] = {"path": path, "size": 0, "how": _pack.told(AGAIN, root)}
     try:
+        told["size"] = size = path.stat().st_size if _pack.is_there(path) else 0
         if (has := content(root)) is None:
             return {"state": "damaged" if size else "missing", **told}
         held = _pack.read(path, ["train_labels", "test_labels"], AGAIN)
+    except _pack.Unreadable as error:
+        return {"state": error.state, **told, "how": _pack.ASK}
     except ConfigError:
         return {"state": "damaged", **told}
     images = (len(held["train_labels"]), len(held["test_labels"]))
@@ -73,7 +75,7 @@ def status(root: Path) -> dict[str, Any]:
 def content(root: Path) -> Content | None:
     """Reads the fingerprint from the checksums in the packed file, without reading any image."""
     path = _path(root)
-    if not (path.exists() and _pack.is_whole(path)):
+    if not (_pack.is_there(path) and _pack.is_whole(path)):
         return None
     source = str(_pack.read(path, ["source"], AGAIN)["source"])
     return Content(_description(source), _pack.fingerprint(path, ARRAYS[:-1], AGAIN))

@@ -1,6 +1,11 @@
 """CIFAR-10 from folders, zip files and archives, as they should be and as they should not."""
 
+import builtins
+import errno
+import io
+import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -16,7 +21,7 @@ from repro import data
 from repro.cli import app
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
-from repro.data import cifar10
+from repro.data import _pack, cifar10
 
 
 def open_at(root):
@@ -99,6 +104,41 @@ def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
     np.savez(path, other=np.zeros(3))
     with pytest.raises(ConfigError, match="is damaged.*repro data prepare cifar10"):
         open_at(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "model"), [("cifar10", "resnet20"), ("text", "lstm_small")])
+def test_a_pack_that_may_not_be_read_is_neither_damaged_nor_made_again(
+    name, model, folder, tmp_path, monkeypatch, capsys
+):
+    """It was called damaged, and the advice was to make it again: in place of a good file of another user."""
+    path = data.prepare(name, folder if name == "cifar10" else None, tmp_path)
+    before = path.read_bytes()
+    real = io.open
+
+    def opened(file, *args, **kwargs):
+        if str(file) == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return real(file, *args, **kwargs)
+
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", opened)
+    said = f"{name}.npz cannot be read: Permission denied. Ask for permission to read it, or .*data.root=FOLDER"
+    for act in (data.content, data.prepared):
+        with pytest.raises(ConfigError, match=said) as caught:
+            act(name, tmp_path)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a rank's error is
+    with pytest.raises(ConfigError, match=said):
+        data.load(compose([f"model={model}", f"data={name}", f"data.root='{tmp_path}'"])[0].data, 0)
+    for act in (lambda: _pack.fingerprint(path, [], "again"), lambda: _pack.is_undamaged(path)):
+        with pytest.raises(ConfigError, match=said):
+            act()
+    with pytest.raises(ConfigError, match=said):
+        app(["data", "prepare", name, "--root", str(tmp_path)], standalone_mode=False)
+    capsys.readouterr()
+    app(["data", "status", "--root", str(tmp_path)], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{name}.npz: cannot be read: Permission denied. Ask for permission" in shown
+    assert re.search(f"{name} +wrong", shown) and path.stat().st_size == len(before)
 
 
 @pytest.mark.parametrize(
