@@ -94,10 +94,31 @@ def test_a_training_skips_each_or_stops_and_names_it(folder: Path, caplog: pytes
     said = " ".join(record.getMessage() for record in caplog.records)
     assert all(image.name in said for image in images[:6])
     assert "loop.JPEG is no file" in said and "fifo.JPEG is no file" in said
-    with pytest.raises(RunError, match="n00000001_0.JPEG cannot be read: it is no JPEG or PNG"):
-        for image in images[1:]:
-            image.unlink()
+    for image in images[1:]:
+        image.unlink()
+    with pytest.raises(
+        RunError, match="n00000001_0.JPEG cannot be read: it is no JPEG or PNG.* Repair it, and"
+    ) as said:
         read_all(folder, "stop")
+    for words in ("goes on, surely if the file's size stays", "without it, or with on_bad_image=skip, it is another"):
+        assert words in str(said.value)
+
+
+def test_which_repair_of_an_image_leaves_the_run_as_it_is(folder: Path) -> None:
+    """What the message of on_bad_image=stop says."""
+    image = folder / "imagenet/train/n00000001/n00000001_0.JPEG"
+    whole = image.read_bytes()
+    image.write_bytes(bytes(len(whole)))
+    (stop,) = compose(["model=resnet20", "data=imagenet", f"data.root={folder}", "on_bad_image=stop"])
+    (skip,) = compose(["model=resnet20", "data=imagenet", f"data.root={folder}"])
+    assert stop.run_id != skip.run_id
+    before = data.content("imagenet", folder)
+    image.write_bytes(whole)
+    assert data.content("imagenet", folder) == before
+    image.write_bytes(whole + b"more")
+    assert data.content("imagenet", folder) != before
+    image.unlink()
+    assert data.content("imagenet", folder) != before
 
 
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
