@@ -37,7 +37,7 @@ def fetch(data: Data) -> None:
     if not _pack.is_there(path):
         with _only_one_process(path):
             if not path.exists():
-                prepare(None, Path(data.root))
+                _prepare(None, Path(data.root))
 
 
 def training_images(data: Data) -> int:
@@ -92,16 +92,31 @@ def labels(data: Data, trained_on: Content) -> list[str] | None:
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
+    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL.
+
+    Waits while another process downloads it.
+    """
+    if source is None or _is_address(str(source)):
+        with _only_one_process(_path(root)):
+            return _prepare(source, root)
+    return _prepare(source, root)
+
+
+def _prepare(source: str | Path | None, root: Path) -> Path:
+    """Does what `prepare` does; who downloads holds the lock, which cannot be taken twice."""
     archive = root / ARCHIVE
     address = URL if source is None else str(source)
-    if address.startswith(("http://", "https://")):
+    if _is_address(address):
         if source is not None or not archive.exists():
             download(address, archive, MD5, _by_hand(root))
         source = archive
     arrays = _read(Path(address) if source is None else Path(source))
     _pack.write(_path(root), arrays)
     return _path(root)
+
+
+def _is_address(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
 
 
 def read_archive(file: Path) -> dict[str, np.ndarray]:
@@ -183,11 +198,14 @@ def _by_hand(root: Path) -> str:
 
 @contextmanager
 def _only_one_process(path: Path) -> Iterator[None]:
-    """Lets one process of a cluster's node download the data while the others wait for it."""
+    """Lets one process download the data while the others wait for it: two would write into one file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise ConfigError(f"{path.parent} cannot be used: {error}. Choose another with data.root=.") from None
+        raise ConfigError(
+            f"{path.parent} cannot be used: {error}. Choose another folder with data.root=FOLDER (`repro run`) or "
+            "--root FOLDER (`repro data`)."
+        ) from None

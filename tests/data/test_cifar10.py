@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import hashlib
 import io
 import os
 import pickle
@@ -10,7 +11,11 @@ import resource
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -278,6 +283,62 @@ def test_an_archive_cannot_run_code(tmp_path, capsys):
     with pytest.raises(pickle.UnpicklingError, match="it asks for .*print"):
         cifar10.unpack(archive)
     assert "this code ran" not in capsys.readouterr().out
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Sends the first half of the content at once, the second when `go` is set; goes on in the middle if asked to."""
+
+    def do_GET(self):
+        start = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.server.asked.append(start)
+        body = self.server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2])
+        self.server.go.wait(60)
+        self.wfile.write(body[len(body) // 2 :])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def slow():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        server.asked, server.go, server.content = [], threading.Event(), np.random.default_rng(0).bytes(4 << 20)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("second", ["prepare", "fetch"])
+def test_two_that_download_at_once_do_not_write_into_one_file(second, slow, tmp_path, monkeypatch):
+    """Both appended to the archive's part, and each deleted it as another file than the published one."""
+    monkeypatch.setattr(cifar10, "URL", f"http://127.0.0.1:{slow.server_port}/archive")
+    monkeypatch.setattr(cifar10, "MD5", hashlib.md5(slow.content).hexdigest())
+    monkeypatch.setattr(cifar10, "_read", lambda archive: {"bytes": np.frombuffer(archive.read_bytes(), np.uint8)})
+    acts = {
+        "prepare": lambda: data.prepare("cifar10", None, tmp_path),
+        "fetch": lambda: data.fetch(compose([f"data.root='{tmp_path}'"])[0].data),
+    }
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(acts["prepare"])]
+        until(lambda: any(path.stat().st_size for path in tmp_path.glob("*.part")), 30)
+        ends.append(pool.submit(acts[second]))
+        until(lambda: len(slow.asked) == 2, 1)  # it must not ask
+        slow.go.set()
+        for end in ends:
+            end.result()
+    assert slow.asked == [0]
+    assert (tmp_path / cifar10.ARCHIVE).read_bytes() == slow.content
+    assert np.load(tmp_path / "cifar10.npz")["bytes"].tobytes() == slow.content
 
 
 def test_without_data_and_network_the_message_says_what_to_do(tmp_path, monkeypatch):
