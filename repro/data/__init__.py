@@ -2,6 +2,7 @@
 
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
+    downloads(data) -> bool                                  where `fetch` may download: whether it would now
     training_images(data) -> int                             how many samples there are, once it is there
     in_memory(data) -> int                                   where images are held in memory: how many bytes they take
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
@@ -117,6 +118,12 @@ def fetch(data: Data) -> None:
     module = _module(data.name)
     if hasattr(module, "fetch"):
         module.fetch(data)
+
+
+def downloads(data: Data) -> bool:
+    """Returns whether `fetch` would download something now; does not import torch."""
+    module = _module(data.name)
+    return bool(module.downloads(data)) if hasattr(module, "downloads") else False
 
 
 def check_batches(data: Data, nodes: int, batch: int) -> None:

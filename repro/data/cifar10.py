@@ -40,6 +40,11 @@ def fetch(data: Data) -> None:
                 _prepare(None, Path(data.root))
 
 
+def downloads(data: Data) -> bool:
+    root = Path(data.root)
+    return not _pack.is_there(_path(root)) and not (root / ARCHIVE).exists()
+
+
 def training_images(data: Data) -> int:
     return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
 
