@@ -9,6 +9,7 @@ least, which is nearest to a core that nobody else uses.
 """
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from statistics import median
@@ -44,8 +45,8 @@ def main() -> None:
     work: dict[tuple[str, str], Callable[[], object]] = {("copy", ""): copied.clone}
     for name, wire_format in FORMATS.items():
         encoded[name] = wire_format.encode(sparse, k, m)
-        work[name, "encode"] = lambda f=wire_format: f.encode(sparse, k, m)
-        work[name, "decode"] = lambda f=wire_format, wire=encoded[name].wire: f.decode(wire, k, m, dtype)
+        work[name, "encode"] = functools.partial(wire_format.encode, sparse, k, m)
+        work[name, "decode"] = functools.partial(wire_format.decode, encoded[name].wire, k, m, dtype)
     taken: dict[tuple[str, str], list[float]] = {what: [] for what in work}
     for _ in range(options.repeats):
         for what, run in work.items():

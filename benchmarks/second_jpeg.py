@@ -22,6 +22,7 @@ from torch import Tensor
 from repro import data, screen
 from repro.config.compose import from_yaml
 from repro.data._images import augment
+from repro.data._images.memory import MemoryImages
 from repro.train import classify, evaluation
 
 QUALITY = 75  # the images' quantisation tables are libjpeg's of 75
@@ -37,6 +38,8 @@ def main() -> None:
     config = from_yaml(arguments.run / "config.yaml")
     options = dataclasses.replace(config.data, root=str(arguments.data))
     test = data.load(options, config.seed, config.on_bad_image).test
+    if not isinstance(test, MemoryImages):
+        raise SystemExit(f"{arguments.run} is of data={config.data.name}: name the folder of a run of data=cifar10")
     rows = []
     for pixels in MOVES:
         images = moved(test.images, pixels)
@@ -58,7 +61,7 @@ def encoded(images: Tensor) -> Tensor:
     for number, image in enumerate(images.numpy()):
         file = io.BytesIO()
         Image.fromarray(image).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
-        decoded[number] = Image.open(file)
+        decoded[number] = np.asarray(Image.open(file))
     return torch.from_numpy(decoded)
 
 

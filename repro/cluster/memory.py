@@ -1,10 +1,11 @@
 """How much memory ranks take on this machine's CPU: a formula that `benchmarks/memory.py` holds to measured runs.
 
-    base + (vectors * nodes + first) * 4 m + nodes * 4 * batch_per_node * activations
+    base + (vectors * nodes + first) * 4 m + nodes * held + turns * more + copies * images
 
-m and the activations come from the network on PyTorch's meta device, which computes shapes alone.
-Ranks take turns to compute, but the C library keeps for each thread what it has freed. An evaluation that holds more
-than a step adds the difference, for those whose turn it is.
+m, the activations and what lives at once come from the network on PyTorch's meta device, which computes shapes alone.
+Ranks take turns to compute, but the C library keeps for each thread what it has freed: `held` is of a step's
+activations, or of an evaluation if that leaves more. Those whose turn it is have `more`, in either.
+Ranks that are threads share the images that are held in memory; of ranks that are processes each has its copy.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import weakref
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from repro import algorithms, models, screen
+from repro import algorithms, data, models, screen
 from repro.config.schema import Config, ConfigError
 from repro.data._shards import TEST_ROWS
 
@@ -24,6 +30,10 @@ BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mir
 PROCESS = 0.25e9  # of it what a forked rank does not share
 VECTORS = 6.2  # of m float32, a rank: parameters, gradient, velocity, residual, and what a step makes for itself
 FIRST = 2.4  # more of them on rank 0, whose step is timed before the run
+RANK = 15e6  # a rank's threads and connections, and what its allocator cannot use again
+STEP = 1.25  # of a step's activations, what the C library keeps of it: they lie in pieces
+BACKWARD = 0.25  # of a step's activations: gradients and work space beside them
+KEPT, KEPT_BY_PROCESS = 2.0, 0.9  # of what lives at once in an evaluation, what the C library keeps of it in pieces
 EVALUATED = 250  # images at once
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
@@ -37,15 +47,18 @@ def needed(config: Config, nodes: int | None = None) -> float:
     if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
         gradients = nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
         return BASE + nodes * PROCESS + gradients
-    parameters, activations, largest = shape(config)
+    parameters, activations, live = shape(config)
     cores = len(os.sched_getaffinity(0))
     turns = nodes if processes else min(nodes, max(1, cores // (config.threads or 1)))
-    training = 4 * activations * config.batch_per_node
-    evaluating = 4 * 3 * largest * _evaluated(config, nodes)
+    step = 4 * activations * config.batch_per_node
+    evaluating = 4 * live * _evaluated(config, nodes)
+    kept = min((KEPT_BY_PROCESS if processes else KEPT) * evaluating, 2 * MAPPED)
+    held = max(STEP * step, kept)
     whole = nodes if config.stages > 1 else 0  # networks that are put together to evaluate
     vectors = (VECTORS * nodes / config.stages + FIRST + whole) * 4 * parameters
-    more = turns * max(0.0, evaluating - training)
-    return BASE + vectors + nodes * (training + (PROCESS if processes else 0)) + more
+    more = turns * max(BACKWARD * step, evaluating + kept - held)
+    images = (nodes if processes else 1) * data.in_memory(config.data)
+    return BASE + vectors + nodes * (RANK + held + (PROCESS if processes else 0)) + more + images
 
 
 def check(config: Config) -> None:
@@ -89,7 +102,7 @@ def available() -> float | None:
 
 
 def shape(config: Config) -> tuple[int, int, int]:
-    """Parameters, and of one sample the entries of all layers' outputs together and of the largest."""
+    """Parameters, and of one sample the entries of all layers' outputs, and those that live at once to evaluate it."""
     options = tuple(sorted(config.model.options.items()))
     return _shape(config.model.name, config.data.classes, config.data.image_size, config.data.sequence, options)
 
@@ -109,8 +122,32 @@ def _shape(
             if not list(module.children()) or list(module.parameters(recurse=False)):
                 module.register_forward_hook(note)
         inputs, _ = models.made_up_batch(2, classes, image_size, sequence)
-        model.eval()(inputs)  # eval: dropout would draw from a CPU generator
-    return sum(layer.numel() for layer in model.parameters()), sum(sizes), max(sizes)
+        with torch.no_grad(), _Live([*model.parameters(), *model.buffers()]) as live:
+            model.eval()(inputs)  # eval: dropout would draw from a CPU generator
+    return sum(layer.numel() for layer in model.parameters()), sum(sizes), live.most // (2 * 4)
+
+
+class _Live(TorchDispatchMode):
+    """Notes how many bytes of tensors live at once, beside those of `others`."""
+
+    def __init__(self, others: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.known = {id(tensor.untyped_storage()) for tensor in others}
+        self.now = self.most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and id(storage := tensor.untyped_storage()) not in self.known:
+                self.known.add(id(storage))  # views share it
+                self.now += storage.nbytes()
+                weakref.finalize(storage, self.freed, id(storage), storage.nbytes())
+        self.most = max(self.most, self.now)
+        return out
+
+    def freed(self, number: int, size: int) -> None:
+        self.known.discard(number)
+        self.now -= size
 
 
 def _evaluated(config: Config, nodes: int) -> float:

@@ -2,7 +2,9 @@
 
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
+    downloads(data) -> bool                                  where `fetch` may download: whether it would now
     training_images(data) -> int                             how many samples there are, once it is there
+    in_memory(data) -> int                                   where images are held in memory: how many bytes they take
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
                                                              also kind, classes, images (or words) and fingerprint
     content(root) -> Content | None                          which images are there; None = none yet, or generated
@@ -118,6 +120,12 @@ def fetch(data: Data) -> None:
         module.fetch(data)
 
 
+def downloads(data: Data) -> bool:
+    """Returns whether `fetch` would download something now; does not import torch."""
+    module = _module(data.name)
+    return bool(module.downloads(data)) if hasattr(module, "downloads") else False
+
+
 def check_batches(data: Data, nodes: int, batch: int) -> None:
     """Raises ConfigError where the samples are too few for one step of all nodes; does not import torch."""
     _shards.steps_per_epoch(training_images(data), nodes, batch)
@@ -126,6 +134,12 @@ def check_batches(data: Data, nodes: int, batch: int) -> None:
 def training_images(data: Data) -> int:
     """Returns how many samples there are to train with, once they are there; does not import torch."""
     return int(_module(data.name).training_images(data))
+
+
+def in_memory(data: Data) -> int:
+    """Returns the bytes of images that each process holds; 0 where they are read as they are needed, and for text."""
+    module = _module(data.name)
+    return int(module.in_memory(data)) if hasattr(module, "in_memory") else 0
 
 
 def load(data: Data, seed: int, on_bad_image: str = "stop") -> Dataset:
@@ -149,14 +163,22 @@ def content(name: str, root: str | Path) -> Content | None:
 
 
 def prepared(name: str, root: str | Path) -> tuple[Path, Content] | None:
-    """Returns the place of a data set and which images it has; None where it is not there, damaged, or generated."""
+    """Returns the place of a data set and which images it has; None where it is not there, damaged, or generated.
+
+    Raises ConfigError where it is a file that this user may not read: it may be a good one.
+    """
     from repro.data import _pack
 
-    row = _module(name).status(Path(root))
-    has = content(name, root) if row["state"] == "ready" and row["path"] else None
-    if has is None or (row["path"].suffix == ".npz" and not _pack.is_undamaged(row["path"])):
+    try:
+        has = content(name, root)
+    except _pack.Unreadable:
+        raise
+    except ConfigError:  # damaged, or not laid out as it should be
         return None
-    return row["path"], has
+    path: Path | None = _module(name).status(Path(root))["path"]
+    if has is None or path is None or (path.suffix == ".npz" and not _pack.is_undamaged(path)):
+        return None
+    return path, has
 
 
 def prepare(name: str, source: str | Path | None, root: str | Path) -> Path:

@@ -25,6 +25,22 @@ DAMAGE = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
 
+ASK = (
+    "Ask for permission to read it, or choose another folder with data.root=FOLDER (`repro run`) or --root FOLDER "
+    "(`repro data`)."
+)
+
+
+class Unreadable(ConfigError):
+    """Says that this user may not read a file, which may well be good: making it again could replace another user's."""
+
+    def __init__(self, path: Path, reason: str | None) -> None:
+        super().__init__(path, reason)  # both, so that a rank's error can be pickled
+        self.path, self.state = path, f"cannot be read: {reason}."
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.state} {ASK}"
+
 
 def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Writes the file whole or not at all. Raises ConfigError if the place cannot be written or is full."""
@@ -62,10 +78,15 @@ def _alone(pending: Path) -> BinaryIO:
 
 
 def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
-    """Returns these arrays of the file. Raises ConfigError if a bit changed, with what to type: `again` as `told`."""
+    """Returns these arrays of the file. Raises ConfigError if a bit changed, with what to type: `again` as `told`.
+
+    Raises Unreadable where this user may not read it.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in names}
+    except PermissionError as error:
+        raise Unreadable(path, error.strerror) from None
     except DAMAGE as error:
         raise ConfigError(f"{path} is damaged ({error}). Make it again: {told(again, path.parent)}") from None
 
@@ -73,27 +94,51 @@ def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:
 def fingerprint(path: Path, names: Iterable[str], again: str) -> str:
     """Returns 12 hexadecimal digits for these arrays, from the CRC-32 and the size that the file has of each.
 
-    Raises ConfigError as `read` does.
+    Raises ConfigError and Unreadable as `read` does.
     """
     try:
         with zipfile.ZipFile(path) as file:
             held = [file.getinfo(f"{name}.npy") for name in names]
+    except PermissionError as error:
+        raise Unreadable(path, error.strerror) from None
     except DAMAGE as error:
         raise ConfigError(f"{path} is damaged ({error}). Make it again: {told(again, path.parent)}") from None
     text = "".join(f"{one.filename} {one.CRC:08x} {one.file_size}\n" for one in held)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
+def is_there(path: Path) -> bool:
+    """Returns whether the file exists. Raises Unreadable where this user may not look into its folder."""
+    try:
+        return path.exists()
+    except PermissionError as error:
+        raise Unreadable(path, error.strerror) from None
+
+
 def is_whole(path: Path) -> bool:
-    """Returns whether the file ends as it should: a quick look that finds truncation, but no changed bit."""
-    return zipfile.is_zipfile(path)
+    """Returns whether the file ends as it should: a quick look that finds truncation, but no changed bit.
+
+    Raises Unreadable as `read` does.
+    """
+    try:
+        with path.open("rb") as file:  # not is_zipfile(path), to which a file that may not be read is no zip file
+            return zipfile.is_zipfile(file)
+    except PermissionError as error:
+        raise Unreadable(path, error.strerror) from None
+    except OSError:
+        return False
 
 
 def is_undamaged(path: Path) -> bool:
-    """Returns whether no bit of the file changed: reads all of it, a piece at a time."""
+    """Returns whether no bit of the file changed: reads all of it, a piece at a time.
+
+    Raises Unreadable as `read` does.
+    """
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
+    except PermissionError as error:
+        raise Unreadable(path, error.strerror) from None
     except DAMAGE:
         return False
 

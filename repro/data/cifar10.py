@@ -34,14 +34,23 @@ def fetch(data: Data) -> None:
             "32x32 pixels. For other shapes choose data=synthetic."
         )
     path = _path(Path(data.root))
-    if not path.exists():
+    if not _pack.is_there(path):
         with _only_one_process(path):
             if not path.exists():
-                prepare(None, Path(data.root))
+                _prepare(None, Path(data.root))
+
+
+def downloads(data: Data) -> bool:
+    root = Path(data.root)
+    return not _pack.is_there(_path(root)) and not (root / ARCHIVE).exists()
 
 
 def training_images(data: Data) -> int:
     return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
+
+
+def in_memory(data: Data) -> int:
+    return 60_000 * 3 * 32**2  # of a smaller folder of images it is less
 
 
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
@@ -52,12 +61,14 @@ def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
 
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
-    size = path.stat().st_size if path.exists() else 0
-    told = {"path": path, "size": size, "how": _pack.told(AGAIN, root)}
+    told: dict[str, Any] = {"path": path, "size": 0, "how": _pack.told(AGAIN, root)}
     try:
+        told["size"] = size = path.stat().st_size if _pack.is_there(path) else 0
         if (has := content(root)) is None:
             return {"state": "damaged" if size else "missing", **told}
         held = _pack.read(path, ["train_labels", "test_labels"], AGAIN)
+    except _pack.Unreadable as error:
+        return {"state": error.state, **told, "how": _pack.ASK}
     except ConfigError:
         return {"state": "damaged", **told}
     images = (len(held["train_labels"]), len(held["test_labels"]))
@@ -69,7 +80,7 @@ def status(root: Path) -> dict[str, Any]:
 def content(root: Path) -> Content | None:
     """Reads the fingerprint from the checksums in the packed file, without reading any image."""
     path = _path(root)
-    if not (path.exists() and _pack.is_whole(path)):
+    if not (_pack.is_there(path) and _pack.is_whole(path)):
         return None
     source = str(_pack.read(path, ["source"], AGAIN)["source"])
     return Content(_description(source), _pack.fingerprint(path, ARRAYS[:-1], AGAIN))
@@ -86,16 +97,31 @@ def labels(data: Data, trained_on: Content) -> list[str] | None:
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL."""
+    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL.
+
+    Waits while another process downloads it.
+    """
+    if source is None or _is_address(str(source)):
+        with _only_one_process(_path(root)):
+            return _prepare(source, root)
+    return _prepare(source, root)
+
+
+def _prepare(source: str | Path | None, root: Path) -> Path:
+    """Does what `prepare` does; who downloads holds the lock, which cannot be taken twice."""
     archive = root / ARCHIVE
     address = URL if source is None else str(source)
-    if address.startswith(("http://", "https://")):
+    if _is_address(address):
         if source is not None or not archive.exists():
             download(address, archive, MD5, _by_hand(root))
         source = archive
     arrays = _read(Path(address) if source is None else Path(source))
     _pack.write(_path(root), arrays)
     return _path(root)
+
+
+def _is_address(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
 
 
 def read_archive(file: Path) -> dict[str, np.ndarray]:
@@ -177,11 +203,14 @@ def _by_hand(root: Path) -> str:
 
 @contextmanager
 def _only_one_process(path: Path) -> Iterator[None]:
-    """Lets one process of a cluster's node download the data while the others wait for it."""
+    """Lets one process download the data while the others wait for it: two would write into one file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise ConfigError(f"{path.parent} cannot be used: {error}. Choose another with data.root=.") from None
+        raise ConfigError(
+            f"{path.parent} cannot be used: {error}. Choose another folder with data.root=FOLDER (`repro run`) or "
+            "--root FOLDER (`repro data`)."
+        ) from None

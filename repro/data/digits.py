@@ -17,6 +17,10 @@ def training_images(data: Data) -> int:
     return IMAGES - TEST
 
 
+def in_memory(data: Data) -> int:
+    return 2 * 3 * data.image_size**2 * IMAGES  # twice: in their first order, and divided into two parts
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     """Loads 1,437 images to train with and 360 to test, the same ones for every seed."""
     if data.classes != 10 or data.image_size % 8:

@@ -22,7 +22,7 @@ HOW = (
 
 
 def fetch(data: Data) -> None:
-    if not (path := _path(Path(data.root))).exists():
+    if not _pack.is_there(path := _path(Path(data.root))):
         raise ConfigError(f"{path} does not exist. PTB {_pack.told(HOW, path.parent)}")
 
 

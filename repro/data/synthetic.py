@@ -17,6 +17,10 @@ def training_images(data: Data) -> int:
     return int(data.options["train_images"])
 
 
+def in_memory(data: Data) -> int:
+    return 3 * data.image_size**2 * int(data.options["train_images"] + data.options["test_images"])
+
+
 def load(data: Data, seed: int, on_bad_image: str) -> Dataset:
     """Generates the same images for every seed of a run, which shuffles them as it would real ones."""
     from repro.data._images.memory import train_and_test

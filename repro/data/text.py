@@ -18,7 +18,7 @@ AGAIN = "`repro data prepare text --from FILE_OR_FOLDER{root}`; without --from i
 
 
 def fetch(data: Data) -> None:
-    if not _path(Path(data.root)).exists():
+    if not _pack.is_there(_path(Path(data.root))):
         prepare(None, Path(data.root))
 
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from repro import models, screen
+from repro.clip import clip
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import SELECTORS
 from repro.compression.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
@@ -197,6 +198,8 @@ def record(config: Config, steps: int, out: Path) -> str:
     for step, (inputs, labels) in enumerate(batches, 1):
         gradient.zero_()
         F.cross_entropy(model(inputs), labels).backward()
+        if config.clip_grad:
+            clip(gradient, config.clip_grad)
         if step == steps:
             saved = {"name": f"{config.model.name}, {data.description}, step {steps}"}
             saved |= {"residual": memory.residual.clone(), "gradient": gradient.clone()}

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import resource
 import statistics
 import tempfile
 import threading
@@ -62,7 +61,6 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
             "cores": _cores(), "processor": machine.processor(), "steps": steps, "repeats": repeats,
             "images_per_s": rates, "medians": medians,
             **{f"run_over_{name}": ratio(rates["run"], rates[name]) for name in loops},
-            "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }  # fmt: skip
         with (out / "step.jsonl").open("a") as file:
             file.write(json_text(row) + "\n")
@@ -80,7 +78,6 @@ def cells(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 f"run over {name.replace('_', ' ')}": row[f"run_over_{name}"]
                 for name in ("plain", "plain_per_core", "plain_per_node")
             },
-            "peak memory": screen.Bytes(row["peak_memory_bytes"]),
         }
         for row in rows
     ]
@@ -139,6 +136,8 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
                 with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
                     logits = model(laid_out(inputs)).float()
                 F.cross_entropy(logits, labels).backward()
+                if config.clip_grad:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
                 optimizer.step()
 
         barrier.wait()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from repro import metric, models
 from repro.comm.collective import Collective
+from repro.config.schema import RunError
 from repro.models import _carried
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
 
     Averages BatchNorm's statistics over the ranks, and weights that differ, and restores them at the end. For such
     weights it adds `consensus_distance`: the root mean square distance of the ranks' weights from their mean.
+    Raises RunError where no image can be decoded.
     """
     rank, replica = worker.rank, worker.replica
     mixes = worker.algorithm.mixes
@@ -50,6 +52,11 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
             seen()
         replica.model.train()
     rank.control.all_reduce(sums)
+    if sums[2] == 0:  # on all ranks alike
+        raise RunError(
+            "no image of the test set can be decoded, so that nothing can be evaluated. Repair the images in "
+            f"{worker.config.data.root}, or name another folder with data.root=FOLDER"
+        )
     loss, share = sums[0] / sums[2], sums[1] / sums[2]
     good = {metric.ACCURACY: share, metric.PERPLEXITY: loss.exp()}[worker.config.data.metric]
     metrics = {"test_loss": loss.item(), worker.config.data.metric.key: good.item()}

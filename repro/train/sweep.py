@@ -144,13 +144,20 @@ def _check(configs: list[Config]) -> None:
     largest: dict[str, Config] = {}  # of the runs on the same images, which are counted once
     for config in (one for one in open_ if one.node is None):
         largest[str(config.data)] = max(config, largest.get(str(config.data), config), key=_images_a_step)
+    downloads = any(data.downloads(config.data) for config in largest.values())
+    if downloads:  # which takes longer than to import torch, and may be for nothing
+        _check_possible(open_)
     for config in largest.values():
         data.fetch(config.data)
         data.check_batches(config.data, config.nodes, config.batch_per_node * config.accumulate)
-    if len(open_) > 1:  # one alone is asked as it starts
-        possible = _loop().possible
-        for config in open_:
-            possible.check(config)
+    if len(open_) > 1 and not downloads:  # one alone is asked as it starts
+        _check_possible(open_)
+
+
+def _check_possible(configs: list[Config]) -> None:
+    possible = _loop().possible
+    for config in configs:
+        possible.check(config)
 
 
 def _images_a_step(config: Config) -> int:

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from repro import data
 from repro.cluster import memory
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
@@ -52,3 +53,27 @@ def test_what_fits_is_what_may_be_typed(keys: str, says: str, monkeypatch: pytes
     monkeypatch.setattr(memory, "available", lambda: room if says.startswith("8") else 2e9)
     with pytest.raises(ConfigError, match=f"of memory, and .* are free; {says}"):
         memory.check(config)
+
+
+@pytest.mark.parametrize(("cluster", "copies"), [("local", 1), ("processes", 4)])
+def test_images_in_memory_count_once_for_threads_and_for_each_process(cluster: str, copies: int) -> None:
+    """1.2 GB of generated images were left out: a run started that the kernel would have killed."""
+    keys = ["model=resnet20", "data=synthetic", "data.image_size=64", "data.test_images=1000", f"cluster={cluster}"]
+    few, many = (compose([*keys, "nodes=4", f"data.train_images={n}"])[0] for n in (1000, 101_000))
+    assert memory.needed(many) - memory.needed(few) == pytest.approx(copies * 100_000 * 3 * 64**2)
+
+
+@pytest.mark.parametrize(
+    "keys", [["data=synthetic", "data.train_images=300"], ["data=digits"], ["data=digits", "data.image_size=64"]]
+)
+def test_a_data_set_says_how_many_bytes_it_holds(keys: list[str]) -> None:
+    (config,) = compose(keys)
+    loaded = data.load(config.data, 0)
+    held = sum(part.images.nbytes for part in (loaded.train, loaded.test))
+    assert data.in_memory(config.data) == held * (2 if config.data.name == "digits" else 1)
+
+
+def test_what_lives_at_once_is_more_than_the_largest_output() -> None:
+    """Five outputs of ResNet-20's first blocks do: counted as three of the largest, 16 ranks took twice the formula."""
+    live = memory.shape(compose(["model=resnet20"])[0])[2]
+    assert live == pytest.approx(5 * 16 * 32 * 32, rel=0.01)

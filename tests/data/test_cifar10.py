@@ -1,11 +1,21 @@
 """CIFAR-10 from folders, zip files and archives, as they should be and as they should not."""
 
+import builtins
+import errno
+import hashlib
+import io
+import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -16,7 +26,7 @@ from repro import data
 from repro.cli import app
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
-from repro.data import cifar10
+from repro.data import _pack, cifar10
 
 
 def open_at(root):
@@ -99,6 +109,41 @@ def test_a_damaged_pack_says_how_to_make_it_again(folder, tmp_path):
     np.savez(path, other=np.zeros(3))
     with pytest.raises(ConfigError, match="is damaged.*repro data prepare cifar10"):
         open_at(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "model"), [("cifar10", "resnet20"), ("text", "lstm_small")])
+def test_a_pack_that_may_not_be_read_is_neither_damaged_nor_made_again(
+    name, model, folder, tmp_path, monkeypatch, capsys
+):
+    """It was called damaged, and the advice was to make it again: in place of a good file of another user."""
+    path = data.prepare(name, folder if name == "cifar10" else None, tmp_path)
+    before = path.read_bytes()
+    real = io.open
+
+    def opened(file, *args, **kwargs):
+        if str(file) == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return real(file, *args, **kwargs)
+
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", opened)
+    said = f"{name}.npz cannot be read: Permission denied. Ask for permission to read it, or .*data.root=FOLDER"
+    for act in (data.content, data.prepared):
+        with pytest.raises(ConfigError, match=said) as caught:
+            act(name, tmp_path)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a rank's error is
+    with pytest.raises(ConfigError, match=said):
+        data.load(compose([f"model={model}", f"data={name}", f"data.root='{tmp_path}'"])[0].data, 0)
+    for act in (lambda: _pack.fingerprint(path, [], "again"), lambda: _pack.is_undamaged(path)):
+        with pytest.raises(ConfigError, match=said):
+            act()
+    with pytest.raises(ConfigError, match=said):
+        app(["data", "prepare", name, "--root", str(tmp_path)], standalone_mode=False)
+    capsys.readouterr()
+    app(["data", "status", "--root", str(tmp_path)], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{name}.npz: cannot be read: Permission denied. Ask for permission" in shown
+    assert re.search(f"{name} +wrong", shown) and path.stat().st_size == len(before)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +283,62 @@ def test_an_archive_cannot_run_code(tmp_path, capsys):
     with pytest.raises(pickle.UnpicklingError, match="it asks for .*print"):
         cifar10.unpack(archive)
     assert "this code ran" not in capsys.readouterr().out
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Sends the first half of the content at once, the second when `go` is set; goes on in the middle if asked to."""
+
+    def do_GET(self):
+        start = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.server.asked.append(start)
+        body = self.server.content[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2])
+        self.server.go.wait(60)
+        self.wfile.write(body[len(body) // 2 :])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def slow():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        server.asked, server.go, server.content = [], threading.Event(), np.random.default_rng(0).bytes(4 << 20)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("second", ["prepare", "fetch"])
+def test_two_that_download_at_once_do_not_write_into_one_file(second, slow, tmp_path, monkeypatch):
+    """Both appended to the archive's part, and each deleted it as another file than the published one."""
+    monkeypatch.setattr(cifar10, "URL", f"http://127.0.0.1:{slow.server_port}/archive")
+    monkeypatch.setattr(cifar10, "MD5", hashlib.md5(slow.content).hexdigest())
+    monkeypatch.setattr(cifar10, "_read", lambda archive: {"bytes": np.frombuffer(archive.read_bytes(), np.uint8)})
+    acts = {
+        "prepare": lambda: data.prepare("cifar10", None, tmp_path),
+        "fetch": lambda: data.fetch(compose([f"data.root='{tmp_path}'"])[0].data),
+    }
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(acts["prepare"])]
+        until(lambda: any(path.stat().st_size for path in tmp_path.glob("*.part")), 30)
+        ends.append(pool.submit(acts[second]))
+        until(lambda: len(slow.asked) == 2, 1)  # it must not ask
+        slow.go.set()
+        for end in ends:
+            end.result()
+    assert slow.asked == [0]
+    assert (tmp_path / cifar10.ARCHIVE).read_bytes() == slow.content
+    assert np.load(tmp_path / "cifar10.npz")["bytes"].tobytes() == slow.content
 
 
 def test_without_data_and_network_the_message_says_what_to_do(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import logging
 import os
-import resource
+import re
 import shutil
 import struct
 import subprocess
@@ -29,10 +29,17 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def png(width: int, height: int, body: bytes) -> bytes:
+def png(width: int, height: int, deflated: bytes) -> bytes:
     """A PNG of which the header promises what it likes."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(body)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", deflated) + chunk(b"IEND", b"")
+
+
+def zeros(size: int) -> bytes:
+    """What inflates to so many zeros, a whole number of MB: one MB compressed, again and again."""
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    one = deflate.compress(bytes(MB)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    return b"\x78\x9c" + one * (size // MB) + b"\x03\0" + struct.pack(">HH", size % 65521, 1)  # Adler-32 of zeros
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\n/x 1 def\nshowpage\n%%EOF\n"
@@ -41,25 +48,42 @@ HOSTILE = {
     "an EPS": (EPS, "it is no JPEG or PNG"),
     "a damaged AVIF": (AVIF, "it is no JPEG or PNG"),
     "nothing": (b"", "it is no JPEG or PNG"),
-    "a vast PNG": (png(50_000, 50_000, bytes(1000)), "more than|exceeds limit"),
-    "a large PNG": (png(10_000, 10_000, bytes(1000)), "would have 10000x10000 pixels, more than"),
-    "a torn PNG": (png(64, 64, bytes(64 * 193))[:-60], "."),
-    "a PNG that inflates without end": (png(64, 64, bytes(40 * MB)), ""),  # whole: what is too much is not read
-    "a text of no end": (png(8, 8, bytes(8 * 25))[:33] + chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(40 * MB))), "."),
+    "a vast PNG": (png(50_000, 50_000, zlib.compress(bytes(1000))), "more than|exceeds limit"),
+    "a large PNG": (png(10_000, 10_000, zlib.compress(bytes(1000))), "would have 10000x10000 pixels, more than"),
+    "a torn PNG": (png(64, 64, zlib.compress(bytes(64 * 193)))[:-60], "."),
+    "a PNG that inflates without end": (png(64, 64, zeros(800 * MB)), ""),  # whole: what is too much is not read
+    "a text of no end": (png(8, 8, b"")[:33] + chunk(b"zTXt", b"a\0\0" + zeros(800 * MB)), "."),
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+DECODE = """
+import sys, warnings
+from pathlib import Path
+from repro.data._images import decode
+
+def peak():  # kB; getrusage would have the parent's
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+
+warnings.simplefilter("ignore")
+content, before = Path(sys.argv[1]).read_bytes(), peak()
+try:
+    said = f"{decode.decode(content).size}"
+except decode.BadImage as error:
+    said = f"refused: {error}"
+print(peak() - before, said)
+"""
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_bytes_are_refused_by_one_error_in_bounded_memory(name: str) -> None:
+def test_hostile_bytes_are_refused_by_one_error_in_bounded_memory(name: str, tmp_path: Path) -> None:
+    """In a process of its own, where no earlier peak hides this one."""
     content, message = HOSTILE[name]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if message:
-        with pytest.raises(BadImage, match=message):
-            decode.decode(content)
-    else:
-        assert decode.decode(content).size == (64, 64)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # kB
+    (tmp_path / "image").write_bytes(content)
+    command = [sys.executable, "-c", DECODE, str(tmp_path / "image")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    grown, said = done.stdout.strip().split(" ", 1)
+    assert re.match(f"refused: .*({message})" if message else r"\(64, 64\)", said)
+    assert int(grown) < 300 * 1024
 
 
 def test_a_grey_png_of_16_bits_has_the_greys_that_it_has_with_8() -> None:
@@ -94,10 +118,31 @@ def test_a_training_skips_each_or_stops_and_names_it(folder: Path, caplog: pytes
     said = " ".join(record.getMessage() for record in caplog.records)
     assert all(image.name in said for image in images[:6])
     assert "loop.JPEG is no file" in said and "fifo.JPEG is no file" in said
-    with pytest.raises(RunError, match="n00000001_0.JPEG cannot be read: it is no JPEG or PNG"):
-        for image in images[1:]:
-            image.unlink()
+    for image in images[1:]:
+        image.unlink()
+    with pytest.raises(
+        RunError, match="n00000001_0.JPEG cannot be read: it is no JPEG or PNG.* Repair it, and"
+    ) as said:
         read_all(folder, "stop")
+    for words in ("goes on, surely if the file's size stays", "without it, or with on_bad_image=skip, it is another"):
+        assert words in str(said.value)
+
+
+def test_which_repair_of_an_image_leaves_the_run_as_it_is(folder: Path) -> None:
+    """What the message of on_bad_image=stop says."""
+    image = folder / "imagenet/train/n00000001/n00000001_0.JPEG"
+    whole = image.read_bytes()
+    image.write_bytes(bytes(len(whole)))
+    (stop,) = compose(["model=resnet20", "data=imagenet", f"data.root={folder}", "on_bad_image=stop"])
+    (skip,) = compose(["model=resnet20", "data=imagenet", f"data.root={folder}"])
+    assert stop.run_id != skip.run_id
+    before = data.content("imagenet", folder)
+    image.write_bytes(whole)
+    assert data.content("imagenet", folder) == before
+    image.write_bytes(whole + b"more")
+    assert data.content("imagenet", folder) != before
+    image.unlink()
+    assert data.content("imagenet", folder) != before
 
 
 def test_a_file_that_becomes_a_fifo_is_not_waited_for(tmp_path: Path) -> None:

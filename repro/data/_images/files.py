@@ -88,8 +88,12 @@ class FileImages:
 
     def _report(self, path: Path, error: Exception) -> None:
         if isinstance(error, OSError) or not self.skip_bad:  # a disk error is never skipped
-            gone = isinstance(error, OSError)
-            advice = "Put it back, whole" if gone else "Repair or delete it, or type on_bad_image=skip"
+            advice = (
+                "Put it back, whole"
+                if isinstance(error, OSError)
+                else "Repair it, and the same command goes on, surely if the file's size stays; without it, or with "
+                "on_bad_image=skip, it is another run, which starts anew"
+            )
             raise RunError(f"the image {path} cannot be read: {error}. {advice}") from None
         if str(path) not in self.reported:
             self.reported.add(str(path))

@@ -47,7 +47,7 @@ def samples(path: Path, data: Data, again: str) -> int:
 
 def content(path: Path, tests: Sequence[str], again: str) -> Content | None:
     """Returns which text is packed in `path`, None if there is none. Its checksums say so, no word is read."""
-    if not (path.exists() and _pack.is_whole(path)):
+    if not (_pack.is_there(path) and _pack.is_whole(path)):
         return None
     source = str(_pack.read(path, ["source"], again)["source"])
     description = f"{path.stem} ({source})" if source else path.stem
@@ -56,12 +56,14 @@ def content(path: Path, tests: Sequence[str], again: str) -> Content | None:
 
 def status(path: Path, tests: Sequence[str], how: str, again: str) -> dict[str, Any]:
     """Returns the row of `repro data status`; the words to test with are those of the first of `tests`."""
-    size = path.stat().st_size if path.exists() else 0
-    told = {"path": path, "size": size, "how": _pack.told(how, path.parent)}
+    told = {"path": path, "size": 0, "how": _pack.told(how, path.parent)}
     try:
+        told["size"] = size = path.stat().st_size if _pack.is_there(path) else 0
         if (has := content(path, tests, again)) is None:
             return {"state": "damaged" if size else "missing", **told}
         held = _pack.read(path, ["train", "vocabulary", tests[0]], again)
+    except _pack.Unreadable as error:
+        return {"state": error.state, **told, "how": _pack.ASK}
     except ConfigError:
         return {"state": "damaged", **told}
     words = int(np.count_nonzero(held["vocabulary"] == ord("\n"))) + 1
