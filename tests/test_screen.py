@@ -41,10 +41,10 @@ def simulated() -> str:
         "model": "vgg16", "algo": "low_precision_decentralized", "nodes": 1024, "parameters": 14_728_266, "k": 14_728,
         "source": "paper", "compute_s": LARGE, "compress_s": None, "communicate_s": SMALL, "closed_form_s": 1.0,
         "as_plotted_s": 2.0, "iteration_s": LARGE, "samples_per_s": 123_456.7, "efficiency": 0.123456,
-        "bytes_sent_most": 123_456_789, "rounds_most": 20.0,
+        "bytes_sent_most": 123_456_789, "rounds_most": 20.0, "samples": 128,
     }  # fmt: skip
     said, cells, keys = simulate.told(
-        [row, row | {"model": "alexnet", "parameters": 61_100_840}], "ethernet1g", "images"
+        [row, row | {"model": "alexnet", "parameters": 61_100_840, "samples": 64}], "ethernet1g", "images"
     )
     assert "k = 14,728" in said
     return screen.table(cells, keys)

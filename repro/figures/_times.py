@@ -166,6 +166,21 @@ def published(results: Results) -> list[Row]:
     return rows
 
 
+def without_compress(rows: list[Row]) -> str:
+    """Returns why ours have dense alone of some networks: their parts were simulated, without a published compress."""
+    simulated_algos: dict[str, set[str]] = {}
+    for row in rows:
+        if row["source"] == "simulated":
+            simulated_algos.setdefault(row["model"], set()).add(row["algo"])
+    names = [_draw.model_name(model) for model, algos in simulated_algos.items() if algos == {"dense"}]
+    return (
+        f"{', '.join(names)}: ours are of dense alone, as no compression of it is published; sparse iterations with "
+        "compression timed here are in the table dilated_iterations."
+        if names
+        else ""
+    )
+
+
 def slowed(rows: list[Row]) -> str:
     """Returns what a caption says of `rows` from the dilated lab: the dilation, and how often each was measured."""
     return f"time dilated {span(rows, 'dilation')} times, n = {span(rows, 'repeats')}"

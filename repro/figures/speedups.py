@@ -28,7 +28,7 @@ def table(results: Results) -> list[Row]:
                     {
                         "model": _draw.model_name(model),
                         "source": source,
-                        **{f"{_draw.algo_name(a)} (samples/s)": rates.get(a) for a in ALGOS},
+                        **{f"{_draw.algo_name(a)} (samples/s per node)": rates.get(a) for a in ALGOS},
                         "over dense": _ratio(results, model, source, rates, "dense"),
                         "over Top-k": _ratio(results, model, source, rates, "topk"),
                     }

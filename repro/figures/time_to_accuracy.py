@@ -173,8 +173,9 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
     return [
         "Minutes = epochs to the target in committed curves x an iteration: compute of one rank timed here, the median "
         "of these runs, as unlike machines timed them; each run's own compress; messages by the published formulas on "
-        "the bandwidth, with the latency of the runs' network. Bands: from the soonest seed to "
-        "the last; none where n = 1 or all seeds got there in the same epoch. Where a curve has another P, as many "
-        "samples are taken to be needed, which is optimistic for larger batches.",
+        "the bandwidth, with the latency of the runs' network. "
+        f"A target is reached at {time_to_target.RULE}. "
+        "Bands: from the soonest seed to the last; none where n = 1 or all seeds got there in the same epoch. "
+        "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger batches.",
         *lines,
     ]

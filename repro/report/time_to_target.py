@@ -1,4 +1,8 @@
-"""Reads from committed training curves when a test accuracy, or perplexity, was first reached. Needs no torch."""
+"""Reads from committed training curves when a test accuracy, or perplexity, was reached. Needs no torch.
+
+It counts as reached at the first of two evaluations in a row that are both as good: before the learning rate drops, a
+single one is noisy, and a spike would be taken for a gain of many epochs. The last evaluation of a curve counts alone.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,12 @@ from dataclasses import dataclass
 from repro.report.summaries import Group, Results
 
 EXPERIMENTS = ("convergence", "families", "language")  # whose curves are read; a name may go on after these
+RULE = "the first of two evaluations in a row that are as good, or the last of a curve"  # for captions and printed text
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Says when the runs of `group` first were as good as `target` at the end of an epoch, if all of them were.
+    """Says when the runs of `group` became as good as `target`, by the rule above, if all of them did.
 
     `epochs` and `samples` have one number for each seed; where a summary has only mean and deviation over seeds, one
     for the mean plus the deviation and one for the mean less it. They are empty if not all of these got there.
@@ -34,10 +39,20 @@ class Reach:
     def mean_samples(self) -> float:
         return statistics.fmean(self.samples)
 
+    @property
+    def missed(self) -> str:
+        """Says why the target does not count as reached where the best value is as good; "" where there is no such."""
+        measure = self.group.metric
+        if self.samples or self.elsewhere or not measure.reached(self.best, self.target):
+            return ""
+        once = all(any(measure.reached(value, self.target) for value in curve) for curve in _curves(self.group))
+        return "not twice in a row" if once else "not by all seeds"
+
     def said(self) -> str:
         """Says how sure this is: the number of seeds, and their range in epochs."""
         if not self.epochs:
-            return f"not in {self.group.epochs:g} epochs, best {self.group.metric.short(self.best)}"
+            best_value = self.group.metric.short(self.best)
+            return f"{self.missed or 'not'} in {self.group.epochs:g} epochs, best {best_value}"
         low, high = min(self.epochs), max(self.epochs)
         return f"{f'epoch {low:g}' if low == high else f'epochs {low:g} to {high:g}'}, n = {self.group.n}"
 
@@ -50,14 +65,17 @@ def best(group: Group) -> float:
 def reach(group: Group, target: float) -> Reach:
     settings = group.settings
     batch = group.nodes * settings["batch_per_node"] * settings["accumulate"]
-    firsts = [
-        next((row for row, value in zip(group.curve, curve, strict=True) if group.metric.reached(value, target)), None)
-        for curve in _curves(group)
-    ]
-    got = [row for row in firsts if row is not None]
+    firsts = [_first([group.metric.reached(value, target) for value in curve]) for curve in _curves(group)]
+    got = [group.curve[place] for place in firsts if place is not None]
     if not got or len(got) < len(firsts):
         return Reach(group, target, (), ())
     return Reach(group, target, tuple(row["epoch"] for row in got), tuple(row["step"] * batch for row in got))
+
+
+def _first(reached: Sequence[bool]) -> int | None:
+    """Returns the place of the first evaluation that counts, None if none does: see RULE."""
+    pairs = zip(reached, [*reached[1:], True], strict=True)  # after the last one there is none to be worse
+    return next((place for place, both in enumerate(pairs) if all(both)), None)
 
 
 def _curves(group: Group) -> list[list[float]]:

@@ -124,15 +124,19 @@ def told(rows: Sequence[Row], network: str, samples: str, labels: Sequence[str] 
     said += [f"{first['parameters']:,} parameters"] if "parameters" in common else []
     selected = {one["k"] for one in rows} - {None}
     said += [f"k = {selected.pop():,}"] if len(selected) == 1 else []
+    batches = {one["samples"] for one in rows}
+    said += [f"batch {first['samples']} per node"] if len(batches) == 1 else []
+    batch = len(batches) > 1 and "batch_per_node" not in labels
     said += [] if "network" in labels else [f"network {network}"]
     said += [f"seconds of a node: {first['source']}"]
     keys = [name for name in ("model", "parameters", "algo", *labels, "nodes") if name not in common]
     table = [
         {
             **{name: str(one[name]) if name == "nodes" else one[name] for name in keys},
+            "batch per node": one["samples"] if batch else None,
             **{f"{part} (ms)": screen.ms(one[f"{part}_s"]) for part in ("compute", "compress", "communicate")},
             "iteration (ms)": screen.ms(one["iteration_s"]),
-            f"{samples}/s": one["samples_per_s"],
+            f"{samples}/s per node": one["samples_per_s"],
             "efficiency (%)": screen.percent(one["efficiency"]),
             "most sent": screen.Bytes(one["bytes_sent_most"]),
             "most rounds": int(one["rounds_most"]) if float(one["rounds_most"]).is_integer() else one["rounds_most"],
@@ -180,7 +184,8 @@ def row(
         "model": config.model.name, "algo": config.algo.name,
         "wire": config.algo.wire if algorithms.of(config.algo).sends_pairs else None,
         "nodes": config.nodes, "parameters": parameters,
-        "k": k if config.algo.sparse else None, "source": node.source, "compute_s": node.compute_s,
+        "k": k if config.algo.sparse else None, "source": node.source, "samples": node.samples,
+        "compute_s": node.compute_s,
         "compress_s": compress, "communicate_s": communicate,
         "closed_form_s": closed_form(config, parameters, k, link),
         "as_plotted_s": as_plotted(config, parameters, k, link), "iteration_s": total,

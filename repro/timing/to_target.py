@@ -117,10 +117,8 @@ def cell(found: Reach | None, times_s: Sequence[float]) -> str:
         return "– (no curve)"
     measure = found.group.metric
     if not times_s:
-        some = measure.reached(found.best, found.target)
-        elsewhere = {"schedule": " on another schedule", "precision": " in another precision"}.get(found.elsewhere)
-        why = elsewhere or (" not by all seeds" if some else "")
-        return f"– (best {measure.short(found.best)}{',' * bool(why)}{why})"
+        elsewhere = {"schedule": "on another schedule", "precision": "in another precision"}.get(found.elsewhere)
+        return f"– (best {', '.join(filter(None, (measure.short(found.best), elsewhere or found.missed)))})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
     spread = f"n = {found.group.n}" if low == high else f"{three(low)} to {three(high)}"
     return f"{three(mean)} ({spread})"
@@ -138,17 +136,18 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
         )
     if not got:
         first = max(reaches, key=time_to_target.goodness)
+        best = ", ".join(filter(None, (first.group.metric.short(first.best), first.missed)))
         return (
             f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
-            f"{first.group.metric.short(first.best)} ({_training(first.group)})"
+            f"{best} ({_training(first.group)})"
         )
     nodes = ", ".join(map(str, sorted({one.group.nodes for one in got})))
     seeds = sorted({one.group.n for one in got})
     spread = "n = 1: one seed, so no spread is known" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
     return (
         f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}, P = {nodes}; {spread}) times "
-        "the predicted iteration; as many samples are taken to be needed on any number of nodes, and an epoch is "
-        "the least that can be told apart"
+        f"the predicted iteration; it is reached at {time_to_target.RULE}; as many samples are taken to "
+        "be needed on any number of nodes, and an epoch is the least that can be told apart"
     )
 
 

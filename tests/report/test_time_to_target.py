@@ -1,4 +1,4 @@
-"""When curves first reach a target: by seed, on one schedule, and what is said where they never do."""
+"""When curves reach a target: by seed, not by a spike, on one schedule, and what is said where they never do."""
 
 from dataclasses import replace
 
@@ -34,11 +34,28 @@ def test_several_seeds_have_their_range_and_all_must_get_there() -> None:
     assert found.said() == "epochs 2 to 4, n = 2"
     missed = time_to_target.reach(seeds, 0.85)
     assert missed.samples == () and missed.best == pytest.approx(0.85)
-    assert missed.said() == "not in 4 epochs, best 85.0 %"
+    assert missed.said() == "not by all seeds in 4 epochs, best 85.0 %"
+    assert time_to_target.reach(seeds, 0.95).said() == "not in 4 epochs, best 85.0 %"
 
 
-def test_a_first_time_counts_even_if_the_next_epoch_is_worse() -> None:
-    assert time_to_target.reach(group(accuracies=[[0.1, 0.6, 0.4, 0.7]]), 0.55).epochs == (2,)
+def test_one_noisy_epoch_is_not_the_first_that_counts() -> None:
+    """gTop-k's committed curve has 85.17 % at epoch 75 alone, and stays above 85 % from where the rate drops."""
+    curve = [0.8371, 0.8517, 0.8248, 0.8395, 0.8244, 0.8903, 0.8899]
+    assert time_to_target.reach(group(accuracies=[curve]), 0.85).epochs == (6,)
+    steady = [0.8, 0.86, 0.87, 0.84, 0.83, 0.83, 0.85]
+    assert time_to_target.reach(group(accuracies=[curve, steady]), 0.85).epochs == (6, 2)
+
+
+def test_the_last_evaluation_counts_alone_and_what_only_spikes_says_so() -> None:
+    assert time_to_target.reach(group(accuracies=[[0.1, 0.6, 0.4, 0.7]]), 0.55).epochs == (4,)
+    missed = time_to_target.reach(group(accuracies=[[0.1, 0.6, 0.4, 0.5]]), 0.55)
+    assert missed.samples == () and missed.said() == "not twice in a row in 4 epochs, best 60.0 %"
+
+
+def test_a_perplexity_that_dips_once_is_not_there_yet() -> None:
+    curve = [{"epoch": n, "step": n, "test_perplexity": value} for n, value in enumerate((200, 119, 130, 118, 117), 1)]
+    text = replace(group(data={"name": "ptb", "sequence": 35}), curve=curve)
+    assert text.metric.falls and time_to_target.reach(text, 120).epochs == (4,)
 
 
 def test_where_seeds_are_known_by_their_deviation_alone_it_stands_for_them() -> None:

@@ -191,6 +191,18 @@ def test_the_model_knows_the_wire_format(wire, capsys):
     assert ("topk in packed from" in capsys.readouterr().out) == (wire == "packed")
 
 
+def test_rates_are_of_a_node_and_its_batch_is_named(capsys):
+    """VGG-16's 629 images/s on 32 nodes were read as those of all of them."""
+    (gtopk,) = simulate.run(compose(["model=vgg16", "algo=gtopk", "nodes=32"]), "paper", None, None)
+    assert gtopk["samples_per_s"] == pytest.approx(gtopk["samples"] / gtopk["iteration_s"])
+    said, (cells,), _ = simulate.told([gtopk], "ethernet1g", "images")
+    assert "batch 128 per node" in said and "batch per node" not in cells
+    assert cells["images/s per node"] == gtopk["samples_per_s"]
+    two = simulate.run(compose(["model=vgg16,alexnet", "algo=gtopk", "nodes=32"]), "paper", None, None)
+    said, cells, _ = simulate.told(two, "ethernet1g", "images")
+    assert "batch" not in said and [row["batch per node"] for row in cells] == [128, 64]
+
+
 def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
     """Rows of other networks were called the first's, and one density's Top-k was compared with another's gTop-k."""
     sweep = ["nodes=4,8,16", "algo=topk,gtopk", "network=ethernet1g,infiniband100g", "density=0.0001,0.01"]

@@ -8,6 +8,7 @@ import pytest
 from test_planner import STATED, configs
 
 from repro.config.schema import Config
+from repro.report import time_to_target
 from repro.report.summaries import Group
 from repro.timing import planner, predict, to_target
 
@@ -144,6 +145,17 @@ def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
     assert cells["topk"] == "– (best 49.0 %)" and cells["dense"].endswith("(n = 1)")
     cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, [dense, whole], SOME))}
     assert cells["dense"] == "– (best 50.0 %, on another schedule)" and cells["topk"].endswith("(n = 1)")
+
+
+def test_a_target_that_only_one_epoch_reached_has_no_minutes_and_says_why() -> None:
+    dense, topk = groups()
+    curve = [row | {"test_accuracy": value} for row, value in zip(dense.curve, (0.1, 0.5, 0.4, 0.4, 0.4), strict=True)]
+    spike = [replace(dense, curve=curve)]
+    found = to_target.reach(0.5, own()["dense"], spike)
+    assert to_target.cell(found, ()) == "– (best 50.0 %, not twice in a row)"
+    assert "the best is dense, 50.0 %, not twice in a row (schedule of" in to_target.origin(0.5, [found])
+    said = to_target.origin(0.3, [to_target.reach(0.3, own()["topk"], [topk])])
+    assert f"it is reached at {time_to_target.RULE};" in said
 
 
 def test_it_says_on_which_curves_it_rests() -> None:
