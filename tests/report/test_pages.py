@@ -128,6 +128,12 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert said and [float(number) for number in said.groups()[:11]] == pytest.approx(expected, abs=0.051)
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
+    (halved,) = (
+        g for g in summaries.load().groups("density_sensitivity") if g.whole and g.settings["density"] == 0.0005
+    )
+    half = re.search(r"half of it \(0\.0005\) ends at ([\d.]+) % with a loss of ([\d.]+)\.", text)
+    assert half and float(half[1]) == pytest.approx(100 * halved.curve[-1]["test_accuracy"], abs=0.0051)
+    assert float(half[2]) == pytest.approx(halved.curve[-1]["train_loss"], abs=0.00051)
     at_once = re.search(r"chosen at once \(.*?\), end at ([\d.]+) % with a loss of ([\d.]+)\.", text)
     assert at_once and float(at_once[1]) == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
     assert float(at_once[2]) == pytest.approx(chosen["train_loss"], abs=0.00051)
@@ -142,7 +148,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     many.append(by[32, "gTop-k (clipped)", masked])
     others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
     others.append(by[4, "dense", none])
-    assert [row["n"] for row in others] == [1, 2, 1, 2, 1]
+    assert [row["n"] for row in others] == [1, 2, 2, 2, 1]
     paired = [by[4, f"gTop-k {name}", where] for name in ("butterfly", "exact") for where in (after, none)]
     assert [row["n"] for row in paired] == [1, 2, 1, 2]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
@@ -164,7 +170,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         (
             others,
             "Top-k has N % with momentum and N % without, 1-bit SGD N % and N %, "
-            "and dense itself N % without (n = 1 each, but 2 of both without it);",
+            "and dense itself N % without (n = 1, 2, 2, 2 and 1);",
         ),
         (
             paired,
