@@ -128,9 +128,7 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert said and [float(number) for number in said.groups()[:11]] == pytest.approx(expected, abs=0.051)
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
-    (halved,) = (
-        g for g in summaries.load().groups("density_sensitivity") if g.whole and g.settings["density"] == 0.0005
-    )
+    (halved,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == 0.0005)
     half = re.search(r"half of it \(0\.0005\) ends at ([\d.]+) % with a loss of ([\d.]+)\.", text)
     assert half and float(half[1]) == pytest.approx(100 * halved.curve[-1]["test_accuracy"], abs=0.0051)
     assert float(half[2]) == pytest.approx(halved.curve[-1]["train_loss"], abs=0.00051)
