@@ -118,6 +118,7 @@ def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest
 
 def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
     torchrun = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
+    torchrun |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     done = repro("run", *SMALL, cwd=tmp_path, **torchrun)
     assert done.returncode == 2
     assert "nodes=3" in done.stderr and "Traceback" not in done.stderr

@@ -1,6 +1,7 @@
 """Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
 
 import textwrap
+from collections import Counter
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
@@ -9,6 +10,7 @@ from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.iteration_time import IterationTime
 from repro.metric import ACCURACY
+from repro.report import same_machine
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -30,12 +32,18 @@ UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
-    """Returns one row for each algorithm, the most accurate first. Compute is the median of all runs."""
+    """Returns one row for each algorithm, the most accurate first. Compute is the median of all runs.
+
+    Seconds of unlike machines do not compare: runs on others than the machine of most have none.
+    """
     families = [group for group in results.groups("families", ACCURACY) if group.curve]
+    kinds = Counter(same_machine.kind(group.machine) for group in families)
     rows = []
     for group in families:
         last = _curves.of_group(group)[-1]
-        milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in group.iteration_time}
+        here = same_machine.kind(group.machine) == kinds.most_common(1)[0][0]
+        times = group.iteration_time if here else []
+        milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
         rows.append(
             {
                 **{name: value for name, value in last.items() if name not in ("network", "time_source", "seconds")},
@@ -84,6 +92,7 @@ def draw(rows: list[Row]) -> Figure:
         panel.margins(x=0.12)
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
+    untimed = [_draw.algo_name(row["algo"]) for row in rows if all(row[f"{name}_ms"] is None for name in NETWORKS)]
     ranges = "; line: the range over steps" if any(row["bytes_sent_least"] for row in rows) else ""
     _legend.note(
         figure,
@@ -91,6 +100,7 @@ def draw(rows: list[Row]) -> Figure:
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (of those that do not send in each, "
         f"the mean of a period{ranges}). Compute is the median of "
         "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
+        f"Without a time, as another machine trained them: {', '.join(untimed)}." if untimed else "",
         f"Not run yet: {', '.join(missing)}." if missing else "",
     )
     return figure
