@@ -68,7 +68,7 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
 
 def _figures(config: Config) -> Iterator[Suggestion]:
     for item in sorted(write_items.fed_by(config.experiment), key=lambda item: item.name != config.experiment):
-        part = config.epochs < config.schedule_epochs and not config.scale_schedule
+        part = config.epochs < config.schedule_epochs and not config.scale_schedule and item.draw is not None
         # curves of one setting are drawn once, the longest, and committed ones may be longer
         which, alone = ("of these runs alone", ["--alone"]) if part else (", with these runs in it", [])
         yield f"the {item.name} {write_items.kind_of(item)}{' ' * part}{which}", [

@@ -132,6 +132,8 @@ def test_the_figure_of_an_experiment_is_offered_with_its_runs() -> None:
     assert [*figure, "--alone"] in commands, "committed curves are longer, and would hide these"
     _, commands = offered("experiment=convergence model=resnet20 algo=dense,topk,gtopk seed=0")
     assert figure in commands
+    _, commands = offered("experiment=quickstart")
+    assert ["repro", "plot", "tables", "--only", "quickstart", "--runs", "results/runs"] in commands
 
 
 def test_bytes_that_depend_on_values_come_with_their_range_and_the_busiest_node() -> None:
