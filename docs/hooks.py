@@ -1,4 +1,4 @@
-"""Puts the files of this repository that the pages link to (`../PATH`) into the site: tables as pages, others as text."""
+"""Puts this repository's files that the pages link to (`../PATH`) into the site: tables as pages, others as text."""
 
 from __future__ import annotations
 
