@@ -112,7 +112,7 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
 
 def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
-    whole = [g for g in found.groups("convergence") if g.model == "resnet20" and g.whole]
+    whole = [g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole]
     curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
     losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
     dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
@@ -128,10 +128,11 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert said and [float(number) for number in said.groups()[:11]] == pytest.approx(expected, abs=0.051)
     assert [float(number) for number in said.groups()[11:]] == pytest.approx(losses, abs=0.00051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
-    (halved,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == 0.0005)
-    half = re.search(r"half of it \(0\.0005\) ends at ([\d.]+) % with a loss of ([\d.]+)\.", text)
-    assert half and float(half[1]) == pytest.approx(100 * halved.curve[-1]["test_accuracy"], abs=0.0051)
-    assert float(half[2]) == pytest.approx(halved.curve[-1]["train_loss"], abs=0.00051)
+    for density, part in ((0.0005, "half"), (0.0001, "a tenth")):
+        (lower,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == density)
+        told = re.search(rf"{part} of it \({density:.4f}\).*? ends at ([\d.]+) % with a loss of ([\d.]+)[.:]", text)
+        assert told and float(told[1]) == pytest.approx(100 * lower.curve[-1]["test_accuracy"], abs=0.0051)
+        assert float(told[2]) == pytest.approx(lower.curve[-1]["train_loss"], abs=0.00051)
     at_once = re.search(r"chosen at once \(.*?\), end at ([\d.]+) % with a loss of ([\d.]+)\.", text)
     assert at_once and float(at_once[1]) == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
     assert float(at_once[2]) == pytest.approx(chosen["train_loss"], abs=0.00051)
