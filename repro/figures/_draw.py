@@ -10,6 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from repro.config.groups import group_options, title
@@ -165,6 +166,12 @@ def published(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **chan
     """Draws a line with the same marker and dash, but in grey."""
     style = {"color": PUBLISHED, "linewidth": 0.9, "markersize": 3, "label": "_", "zorder": 1.5}
     line(axes, rows, x, y, algo, **style | changes)
+
+
+def source_key(colour: str = "black", **look: Any) -> Line2D:
+    """Returns the key of a source, in black or grey: in an algorithm's colour it would be a second key of that."""
+    options: dict[str, Any] = {"linestyle": "", "markersize": 3.5} | look
+    return Line2D([], [], color=colour, **options)
 
 
 def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:

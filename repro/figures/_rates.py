@@ -1,5 +1,6 @@
 """Draws a rate against the number of nodes, one panel per model: published grey, simulated thin lines, ours in full."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from repro.iteration_time import DILATED
 from repro.report.summaries import Results
 from repro.tables import Row
 
-APART = 0.17  # doublings of P between the marks of two algorithms: many are within a percent of each other
+APART = 0.08  # doublings of P between the marks of two algorithms: the outermost are a mark's width from their P
+FULL, SMALL = 109.0, 25.0  # percent: where a panel's axis ends; below the second are panels with an end of their own
 OURS = {DILATED: "full", "measured": "none"}  # how their marks are filled
-KEYS = {
-    "published": "published",
-    "simulated": "simulated",
-    DILATED: "measured, time dilated",
-    "measured": "measured on GPUs",
+KEYS: dict[str, tuple[str, dict[str, Any]]] = {  # what stands in the legend for a source, and how
+    "published": ("published", {"colour": _draw.PUBLISHED, "linestyle": "-", "linewidth": 0.9}),
+    "simulated": ("simulated", {"linestyle": "-", "linewidth": 0.8}),
+    DILATED: ("measured, time dilated", {"marker": "o"}),
+    "measured": ("measured on GPUs", {"marker": "o", "fillstyle": "none"}),
 }
 
 
@@ -30,21 +32,35 @@ def table(results: Results, value: str) -> list[Row]:
 def draw(rows: list[Row], value: str, label: str, unit: float, command: str, log: bool) -> Figure:
     rows = [row | {value: unit * row[value]} for row in rows]
     models = _draw.models_of(rows)
-    figure, axes, columns = _draw.grid(len(models), height=1.65, sharey=not log)
+    figure, axes, columns = _draw.grid(len(models), height=1.65)
     drawn: dict[tuple[str, str], Line2D] = {}  # by source and algorithm
+    ends = [FULL]
     for panel, model in zip(axes, models, strict=True):
-        drawn |= _panel(panel, [row for row in rows if row["model"] == model], value)
+        of_model = [row for row in rows if row["model"] == model]
+        drawn |= _panel(panel, of_model, value)
         panel.set_title(_draw.model_name(model))
         if log:
             _draw.plain_log(panel)
         else:
-            panel.set_ylim(0, 109)
-            panel.set_yticks(range(0, 101, 25))
+            ends.append(_percents(panel, max(row[value] for row in of_model)))
+            alike = ends[-2:] == [FULL, FULL] and not _draw.at(panel).is_first_col()
+            panel.tick_params(labelleft=not alike)
     for panel in axes[::columns]:
         panel.set_ylabel(label)
     _legend.draw(figure, _keys(drawn, _draw.algos_of(rows)))
     _legend.note(figure, *_notes(rows, command))
     return figure
+
+
+def _percents(panel: Axes, most: float) -> float:
+    """Sets an axis from 0 to 100 %, or to where the data end if that is near 0; returns its end."""
+    end = FULL if most >= SMALL else math.ceil(FULL / 100 * most)
+    panel.set_ylim(0, end)
+    if end == FULL:
+        panel.set_yticks(range(0, 101, 25))
+    else:
+        panel.set_title(f"{panel.get_title()}, axis to {end} %")
+    return end
 
 
 def _panel(panel: Axes, rows: list[Row], value: str) -> dict[tuple[str, str], Line2D]:
@@ -64,7 +80,10 @@ def _panel(panel: Axes, rows: list[Row], value: str) -> dict[tuple[str, str], Li
             else:
                 shift = 2 ** (APART * (place - (len(algos) - 1) / 2))
                 got = [row | {"nodes": shift * row["nodes"]} for row in got]
-                _draw.line(panel, got, "nodes", value, algo, linestyle="", fillstyle=OURS[source], **style)
+                style |= {"fillstyle": OURS[source], "linestyle": ""}
+                if OURS[source] == "full":
+                    style |= {"markersize": 4.2, "markeredgecolor": "white", "markeredgewidth": 0.3}  # marks overlap
+                _draw.line(panel, got, "nodes", value, algo, **style)
             drawn[source, algo] = panel.get_lines()[-1]
     _draw.nodes_axis(panel, _times.NODES)
     panel.set_xlim(_times.NODES[0] / 1.45, _times.NODES[-1] * 1.45)
@@ -72,16 +91,13 @@ def _panel(panel: Axes, rows: list[Row], value: str) -> dict[tuple[str, str], Li
 
 
 def _keys(drawn: dict[tuple[str, str], Line2D], algos: Sequence[str]) -> dict[str, Any]:
-    """Returns the legend: an algorithm's mark on its line, as in the panels; the sources by the last algorithm's."""
+    """Returns the legend: an algorithm's mark on its line, as in the panels, and the sources in no algorithm's look."""
     keys: dict[str, Any] = {}
     for algo in algos:
         own = [drawn[source, algo] for source in ("simulated", *OURS) if (source, algo) in drawn]
         keys[_draw.algo_name(algo)] = tuple(own[:2]) or drawn["published", algo]
-    for source, label in KEYS.items():
-        shown = [drawn[source, algo] for algo in algos if (source, algo) in drawn]
-        if shown:
-            keys[label] = shown[min(2, len(shown) - 1)]  # gTop-k, where it is there
-    return keys
+    sources = {source for source, _ in drawn}
+    return keys | {label: _draw.source_key(**look) for source, (label, look) in KEYS.items() if source in sources}
 
 
 def _notes(rows: list[Row], command: str) -> list[str]:
@@ -89,7 +105,7 @@ def _notes(rows: list[Row], command: str) -> list[str]:
     cells = [row | _times.PLACE for row in measured]
     return [
         "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
-        "the published alpha and beta. Marks of one number of nodes stand side by side.",
+        "the published alpha and beta. Marks of one number of nodes stand a little apart.",
         f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({command})."
         if measured
@@ -98,4 +114,5 @@ def _notes(rows: list[Row], command: str) -> list[str]:
         "LSTM: its batch is not published; 20, that of the authors' settings, is taken here."
         if any(row["model"] == "lstm" for row in rows)
         else "",
+        _times.without_compress(rows),
     ]

@@ -95,7 +95,7 @@ def _model(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
         keys[_draw.algo_name(algo)] = panel.get_lines()[-1]
         if plotted:
             _draw.published(panel, plotted, against, "ms", algo)
-            grey["as plotted by the authors"] = panel.get_lines()[-1]
+            grey["as plotted by the authors"] = _draw.source_key(_draw.PUBLISHED, linestyle="-", linewidth=0.9)
     return keys | grey
 
 
@@ -115,7 +115,7 @@ def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
         low, high = ([row["ms"] + side * s for row, s in zip(points, spread, strict=True)] for side in (-1, 1))
         panel.vlines(where, low, high, colors=_draw.look(algo).colour, linewidth=0.8)
         _draw.line(panel, points, against, "ms", algo, linestyle="", markersize=3.5, label="_")
-        keys["measured, time dilated"] = panel.get_lines()[-1]
+        keys["measured, time dilated"] = _draw.source_key(marker="o")
     return keys
 
 
