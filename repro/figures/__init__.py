@@ -2,6 +2,7 @@
 
 A file has TITLE, COMMAND (what makes its data), `table(results) -> rows`, and, if it is a figure,
 `draw(rows) -> Figure`. `draw` sees only the rows, and the rows are the CSV: nothing is drawn that is not in it.
+Where other commands' data are in the rows too, ALSO lists those commands.
 A figure is as wide as one column of a page; with `WIDTH = "double"` in its file, as two.
 """
 
@@ -93,6 +94,12 @@ class Item:
     table: Callable[[Results], list[Row]]
     draw: Callable[[list[Row]], Figure] | None  # None: a table
     width: str = "single"
+    also: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Returns all commands that make its data, its own first."""
+        return (self.command, *self.also)
 
     def ours(self, rows: Sequence[Row]) -> bool:
         """Returns whether any row comes from a run of ours. Rows that name no source need no run."""
@@ -125,8 +132,8 @@ def load(only: Sequence[str] = ()) -> list[Item]:
 
 def _item(name: str) -> Item:
     module = importlib.import_module(f"repro.figures.{name}")
-    draw, width = getattr(module, "draw", None), getattr(module, "WIDTH", "single")
-    return Item(name, module.TITLE, module.COMMAND, module.table, draw, width)
+    draw, width, also = getattr(module, "draw", None), getattr(module, "WIDTH", "single"), getattr(module, "ALSO", ())
+    return Item(name, module.TITLE, module.COMMAND, module.table, draw, width, also)
 
 
 def render(

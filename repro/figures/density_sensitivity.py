@@ -15,6 +15,7 @@ from repro.tables import Row
 
 TITLE = "Sensitivity to the density"
 COMMAND = "repro run experiment=density_sensitivity"
+ALSO = ("repro run experiment=convergence",)
 MODELS = ("resnet20", "vgg16")
 PUBLISHED = 0.001  # the highest
 DARK, LIGHT = 0.95, 0.4  # of matplotlib's sequential map, from the highest density to the lowest

@@ -16,6 +16,10 @@ from repro.tables import Row
 
 TITLE = "What sparse S-SGD costs in accuracy, against how often an entry moves"
 COMMAND = "repro run experiment=density_sensitivity"
+ALSO = tuple(
+    f"repro run experiment={name}"
+    for name in ("convergence", "select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats")
+)
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"

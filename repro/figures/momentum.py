@@ -19,6 +19,7 @@ TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
 WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
+ALSO = (ANALYSIS, "repro run experiment=convergence")
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")

@@ -8,6 +8,7 @@ from repro.tables import Row
 
 TITLE = "Choosing k of the k × P gathered entries"
 COMMAND = "repro run experiment=select_from_k_times_P"
+ALSO = ("repro run experiment=convergence",)
 
 
 def table(results: Results) -> list[Row]:

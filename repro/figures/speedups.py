@@ -9,6 +9,7 @@ from repro.tables import Row
 
 TITLE = "IV. Throughput on 32 nodes and speed-ups of gTop-k"
 COMMAND = "repro run experiment=dilated"
+ALSO = (_times.SIMULATE,)
 NODES = 32
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
 

@@ -15,6 +15,7 @@ from repro.tables import Row
 
 TITLE = "Which split for which network and wire"
 COMMAND = "repro run experiment=strategies"
+ALSO = ("repro strategies",)
 WIDTH = "double"
 WIRES = {"ethernet1g": "1 Gbps", "ethernet10g": "10 Gbps", "infiniband100g": "100 Gbps"}
 DRAWN_ON = "ethernet1g"  # below the maps: where the lab measures

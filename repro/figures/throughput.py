@@ -2,12 +2,13 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _rates
+from repro.figures import _rates, _times
 from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Throughput per node"
 COMMAND = "repro run experiment=dilated"
+ALSO = (_times.SIMULATE,)
 
 
 def table(results: Results) -> list[Row]:

@@ -13,6 +13,7 @@ from repro.tables import Row
 TITLE = "Time of an iteration on 32 nodes"
 WIDTH = "double"
 COMMAND = "repro run experiment=dilated"
+ALSO = (_times.SIMULATE,)
 NODES = 32
 SHOWN = {"gtopk": "tree", "gtopk_butterfly": "butterfly", "dense": "dense"}
 ALIKE = 0.1  # of the other: how far apart two compute times may be before a note names both

@@ -7,7 +7,8 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "The tree of gTop-k, and the bytes that it saves"
-COMMAND = "repro run experiment=tree_schedule"
+COMMAND = tree_schedule.COMMAND
+ALSO = (bytes_per_step.COMMAND,)
 WIDTH = "double"
 ALGOS = ("dense", "topk", "gtopk")
 

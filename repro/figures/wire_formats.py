@@ -11,6 +11,7 @@ from repro.tables import Row
 
 TITLE = "Wire formats: bytes a pair, and accuracy beside that of pairs"
 COMMAND = "repro run experiment=wire_formats"
+ALSO = ("repro run experiment=convergence", "repro run experiment=bytes_per_step")
 
 
 def table(results: Results) -> list[Row]:

@@ -16,6 +16,7 @@ from repro.config.groups import title
 from repro.figures import Item
 from repro.report import summaries, verdicts
 from repro.report.summaries import Group, Results
+from repro.screen import plural
 from repro.tables import Row, for_people
 from repro.whole_files import write_whole
 
@@ -144,8 +145,17 @@ def _figure(item: Item, rows: list[Row], width: str) -> str:
     )
 
 
+def _commands(item: Item) -> str:
+    """Returns what makes the item, all but its own command folded: figures of a row are equally high without them."""
+    first, *others = (f"<code>{html.escape(command)}</code>" for command in item.commands)
+    if not others:
+        return first
+    said = f"and {plural(len(others), 'other command')}"
+    return f'{first}<details class="soft"><summary>{said}</summary>{", ".join(others)}</details>'
+
+
 def _head(item: Item) -> str:
-    return f'<h3 id="{item.name}">{html.escape(item.title)}</h3><code>{html.escape(item.command)}</code>'
+    return f'<h3 id="{item.name}">{html.escape(item.title)}</h3>{_commands(item)}'
 
 
 def svg(item: Item, rows: list[Row], width: str) -> tuple[str, list[str], tuple[float, float]]:
@@ -168,7 +178,7 @@ def svg(item: Item, rows: list[Row], width: str) -> tuple[str, list[str], tuple[
 
 
 def _table(item: Item, rows: list[Row]) -> str:
-    command = f"<p><code>{html.escape(item.command)}</code></p>"
+    command = f'<div class="made-by">{_commands(item)}</div>'
     body = table(rows) if rows else NOT_RUN
     title = f'<h3 id="{item.name}">{html.escape(item.title)}</h3>'
     return f'<section>{title}{command}<div class="scroll">{body}</div></section>'

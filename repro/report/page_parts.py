@@ -88,16 +88,17 @@ def items(data: Results, _: str) -> str:
     sections, others = [], []
     for item in figures.load():
         rows = item.table(data)
+        made_by = ", ".join(f"`{command}`" for command in item.commands)
         if item.draw and rows:
             ours = "" if item.ours(rows) else " Published values alone: not run here."
             sections.append(
                 f"### {item.title}\n\n![{item.title}](../results/figures/{item.name}.png)\n\n"
-                f"Made by `{item.command}`.{ours} "
+                f"Made by {made_by}.{ours} "
                 f"[Numbers](../results/figures/{item.name}.csv), [PDF](../results/figures/{item.name}.pdf).\n"
             )
         else:
             shown = f"[{item.title}](../results/tables/{item.name}.md)" if rows and not item.draw else item.title
-            others.append({"table": shown, "made by": f"`{item.command}`" if rows else f"not run: `{item.command}`"})
+            others.append({"table": shown, "made by": made_by if rows else f"not run: {made_by}"})
     return "\n".join([*sections, "### Tables\n", tables.to_markdown(others)])
 
 

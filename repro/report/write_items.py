@@ -34,7 +34,7 @@ def figures(
         if rows := item.table(data):
             drawn[item] = rows
         else:
-            say(f"{item.name}: not run: {item.command}")
+            say(f"{item.name}: not run: {made_by(item)}")
     places = items.side_by_side(
         partial(items.save, out=out, formats=formats, notes=notes, width=width), drawn, drawn.values()
     )
@@ -42,7 +42,7 @@ def figures(
         write_whole(out / f"{item.name}.csv", text.to_csv(rows))
         say(
             f"{item.name}: {', '.join(map(str, paths))}"
-            + ("" if item.ours(rows) else f" (published alone; ours: {item.command})")
+            + ("" if item.ours(rows) else f" (published alone; ours: {made_by(item)})")
         )
 
 
@@ -52,7 +52,7 @@ def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say, alone: b
     for item in chosen:
         rows = item.table(data)
         if not rows:
-            say(f"{item.name}: not run: {item.command}")
+            say(f"{item.name}: not run: {made_by(item)}")
             continue
         for suffix, form in (("md", text.to_markdown), ("tex", text.to_latex), ("csv", text.to_csv)):
             write_whole(out / f"{item.name}.{suffix}", form(rows))
@@ -88,10 +88,14 @@ def overview(runs: Path | None, say: Say) -> list[dict[str, str]]:
             "item": item.name,
             "kind": kind_of(item),
             "data of ours": state(item, item.table(data)),
-            "command": item.command,
+            "command": made_by(item),
         }
         for item in items.load()
     ]
+
+
+def made_by(item: items.Item) -> str:
+    return "; ".join(item.commands)
 
 
 def state(item: items.Item, rows: list[Row]) -> str:
@@ -99,7 +103,7 @@ def state(item: items.Item, rows: list[Row]) -> str:
 
 
 def fed_by(experiment: str) -> list[items.Item]:
-    """Returns the figures and tables that the experiment's runs are drawn in."""
+    """Returns the figures and tables that the experiment is for; others may have its runs in them too."""
     return [item for item in items.load() if item.experiment == experiment]
 
 
