@@ -17,6 +17,7 @@ from repro.report.as_published import as_published, has_usual_rate
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
+CONVERGENCE = "repro run experiment=convergence model=resnet20,vgg16"  # without model= it needs ImageNet too
 END_POINTS = 25  # points of accuracy: an axis with whole schedules shows only the highest, where the claims are
 MINUTES = "minutes at the\npublished throughput"
 NARROW = 2.4  # inches, of a panel
@@ -56,9 +57,13 @@ def rows(results: Results, experiment: str, measure: Metric | None = None) -> li
 
 
 def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
-    """Returns the reference curves for the settings of the uncompressed `groups`, in the columns of ours."""
+    """Returns the reference curves for the settings of the uncompressed `groups`, in the columns of ours.
+
+    Of groups on several P, those of the fewest nodes have curves beside them: references are of 4 and 8.
+    """
     made = []
-    for group in {g.model: g for g in groups if g.curve and not g.compressed}.values():
+    fewest_last = sorted(groups, key=lambda group: -group.nodes)
+    for group in {g.model: g for g in fewest_last if g.curve and not g.compressed}.values():
         batch, lr = group.settings["batch_per_node"] * group.settings["accumulate"], group.settings["lr"]
         columns = dict.fromkeys(of_group(group)[0])
         for run in reference_curves.beside(results.reference, group.model, batch, lr, group.nodes):
@@ -111,19 +116,24 @@ def _drops(group: Group) -> list[float]:
 
 
 def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> _draw.Drawing:
-    """Draws a column per model; its rows: training loss and the test data's measure by epoch, this by published time.
+    """Draws a column per model and P; its rows: training loss and the test data's measure by epoch and published time.
 
-    The measure is accuracy, or of text perplexity.
+    The measure is accuracy, or of text perplexity. Reference curves stand in a model's first column.
     """
-    models = _draw.models_of(rows)
+    models, trained = _draw.models_of(rows), [row for row in rows if row["source"] != "reference"]
+    of_each = [(m, sorted({row["nodes"] for row in trained if row["model"] == m})) for m in models]
+    columns = [(model, nodes, nodes == all_of[0], len(all_of) > 1) for model, all_of in of_each for nodes in all_of]
     views = [("epoch", "loss"), ("epoch", "test")]
     if against_time and any(row.get("published_s") is not None for row in rows):
         views.append(("published_s", "test"))
-    figure, panels = _draw.blocks(len(views), len(models), 1.55)
+    figure, panels = _draw.blocks(len(views), len(columns), 1.55)
     for place, (x, what) in enumerate(views):
-        for column, model in enumerate(models):
+        for column, (model, nodes, first, several) in enumerate(columns):
             panel = panels[place][column]
-            of_model = [row for row in rows if row["model"] == model]
+            of_model = [
+                row for row in rows
+                if row["model"] == model and (first if row["source"] == "reference" else row["nodes"] == nodes)
+            ]  # fmt: skip
             measure = metric.of_line(of_model[0])
             y, label, unit = _axis(what, measure)
             of_model = _in_units(of_model, x, y, unit)
@@ -140,13 +150,14 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 panel.set_ylim(bottom=max(ends) - END_POINTS)
             narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
             panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
-            if _draw.at(panel).is_first_col() or len(models) == 1 or measure.falls:
+            if _draw.at(panel).is_first_col() or len(columns) == 1 or measure.falls:
                 panel.set_ylabel(label)
             if y == metric.PERPLEXITY.key:
                 _draw.plain_log(panel)
-            if place == 0 or (len(models) == 1 and _draw.wide()):
+            if place == 0 or (len(columns) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
-                panel.set_title(_draw.model_name(model) + (", compressed schedule" if compressed else ""))
+                on = f", P = {nodes}" if several else ""
+                panel.set_title(_draw.model_name(model) + on + (", compressed schedule" if compressed else ""))
     _legend.of_panels(figure, figure.axes)
     return figure
 
@@ -191,10 +202,11 @@ def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
     return scaled if x == "epoch" else [row | {x: None if row[x] is None else row[x] / 60} for row in scaled]
 
 
-def missing(rows: list[Row], models: Sequence[str], command: str) -> str:
+def missing(rows: list[Row], models: Sequence[str], experiment: str) -> str:
     """Returns one line on what was not run."""
-    absent = [_draw.model_name(model) for model in models if not any(row["model"] == model for row in rows)]
-    return f"Not run: {', '.join(absent)} ({command})." if absent else ""
+    absent = [model for model in models if not any(row["model"] == model for row in rows)]
+    names = ", ".join(map(_draw.model_name, absent))
+    return f"Not run: {names} (repro run experiment={experiment} model={','.join(absent)})." if absent else ""
 
 
 def reference_note(rows: Iterable[Row]) -> str:

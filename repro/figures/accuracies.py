@@ -8,14 +8,14 @@ from typing import Any
 from repro import metric
 from repro.config.differences import differing, flat
 from repro.config.schema import Config
-from repro.figures import _draw, _sent
+from repro.figures import _curves, _draw, _sent
 from repro.metric import Metric
 from repro.report import same_machine
 from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 TITLE = "Final accuracies of the convergence runs"
-COMMAND = "repro run experiment=convergence"
+COMMAND = _curves.CONVERGENCE
 # what the run id leaves out, and what columns of their own say
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
     "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"

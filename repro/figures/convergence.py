@@ -7,7 +7,7 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Convergence of dense, Top-k and gTop-k S-SGD"
-COMMAND = "repro run experiment=convergence"
+COMMAND = _curves.CONVERGENCE
 WIDTH = "double"
 
 
@@ -31,6 +31,6 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _curves.reference_note(rows),
         time if any(row["published_s"] is not None for row in rows) else "",
-        _curves.missing(rows, _draw.IMAGES, COMMAND),
+        _curves.missing(rows, _draw.IMAGES, "convergence"),
     )
     return figure

@@ -15,7 +15,7 @@ from repro.tables import Row
 
 TITLE = "Sensitivity to the density"
 COMMAND = "repro run experiment=density_sensitivity"
-ALSO = ("repro run experiment=convergence",)
+ALSO = (_curves.CONVERGENCE,)
 MODELS = ("resnet20", "vgg16")
 PUBLISHED = 0.001  # the highest
 DARK, LIGHT = 0.95, 0.4  # of matplotlib's sequential map, from the highest density to the lowest
@@ -51,7 +51,7 @@ def draw(rows: list[Row]) -> Figure:
             if place == 0 or (len(models) == 1 and _draw.wide()):
                 panel.set_title(_draw.model_name(model))
     _legend.of_panels(figure, figure.axes)
-    _legend.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, COMMAND))
+    _legend.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, "density_sensitivity"))
     return figure
 
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from repro.figures import _draw, _legend
+from repro.figures import _curves, _draw, _legend
 from repro.report import momentum, pairs, reference_curves
 from repro.report.pairs import Pair
 from repro.report.reference_curves import Run
@@ -16,9 +16,12 @@ from repro.tables import Row
 
 TITLE = "What sparse S-SGD costs in accuracy, against how often an entry moves"
 COMMAND = "repro run experiment=density_sensitivity"
-ALSO = tuple(
-    f"repro run experiment={name}"
-    for name in ("convergence", "select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats")
+ALSO = (
+    _curves.CONVERGENCE,
+    *(
+        f"repro run experiment={name}"
+        for name in ("select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats")
+    ),
 )
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
@@ -113,7 +116,7 @@ def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.5)
     panel.axhspan(-MARGIN, MARGIN, color="0.93", zorder=0)
     panel.axhline(0, color=_draw.INK, linewidth=0.6, zorder=0.5)
-    for row in sorted(rows, key=lambda row: row["source"] == "trained"):
+    for row in sorted(rows, key=lambda row: (row["source"] == "trained", row["whole"])):  # whole ones on top
         colour = MOMENTUM[row["momentum"]] if row["source"] == "trained" else _draw.PUBLISHED
         fill = colour if row["whole"] else "white"
         (mark,) = panel.plot(row["moves"], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)

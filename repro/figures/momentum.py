@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.config import groups
-from repro.figures import _draw, _legend
+from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
 from repro.report.momentum import RULES
@@ -19,7 +19,7 @@ TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
 WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
-ALSO = (ANALYSIS, "repro run experiment=convergence")
+ALSO = (ANALYSIS, _curves.CONVERGENCE)
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")

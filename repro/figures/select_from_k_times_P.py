@@ -8,7 +8,7 @@ from repro.tables import Row
 
 TITLE = "Choosing k of the k × P gathered entries"
 COMMAND = "repro run experiment=select_from_k_times_P"
-ALSO = ("repro run experiment=convergence",)
+ALSO = (_curves.CONVERGENCE,)
 
 
 def table(results: Results) -> list[Row]:

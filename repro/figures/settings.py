@@ -7,7 +7,7 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "III. Networks and settings"
-COMMAND = "repro run experiment=convergence"
+COMMAND = _curves.CONVERGENCE
 ALIKE = (
     "lr",
     "epochs",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -26,6 +27,7 @@ COLOURS = {
     "pipeline × dense": "#D55E00", "pipeline × gTop-k": "#E69F00", "dense, 4 batches a step": "#CC79A7",
     "gTop-k, 4 batches a step": "#999933", "averages, asynchronous": "#882255",
 }  # fmt: skip
+MARKS = {1: "o", 2: "s", 4: "^", 8: "D", 16: "P"}  # of a measured iteration, by its stages
 COLUMNS = (
     "source", "model", "network", "nodes", "strategy", "stages", "predicted_s", "measured_s", "images_per_s",
     "over_dense", "bytes_most", "memory", "dilation", "repeats", "best", "cuts", "modelled_s",
@@ -135,10 +137,9 @@ def draw(rows: list[Row]) -> Figure:
             line = [row for row in own if row["predicted_s"] is not None]
             marks = [row for row in own if row["measured_s"] is not None and row["over_dense"] is not None]
             panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1.5)
-            panel.plot(
-                [r["nodes"] for r in marks], [r["over_dense"] for r in marks], "o", color=colour, markersize=3.5,
-                markeredgecolor="white", markeredgewidth=0.4,
-            )  # fmt: skip
+            for row in marks:
+                (mark,) = panel.plot(row["nodes"], row["over_dense"], MARKS[row["stages"]], color=colour)
+                mark.set(markersize=3.5, markeredgecolor="white", markeredgewidth=0.4)
         _draw.nodes_axis(panel, {row["nodes"] for row in predicted} or {row["nodes"] for row in in_lab})
         _draw.plain_log(panel)
         if _draw.at(panel).is_first_col():
@@ -147,6 +148,9 @@ def draw(rows: list[Row]) -> Figure:
         strategy: Line2D([], [], color=colour, linewidth=1.5)
         for strategy, colour in COLOURS.items()
         if any(row["strategy"] == strategy for row in rows)
+    } | {
+        f"measured, S = {stages}": _draw.source_key("0.4", marker=MARKS[stages])
+        for stages in sorted({row["stages"] for row in in_lab})
     }
     _legend.draw(figure, keys)
     _legend.note(
@@ -165,18 +169,24 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def measured_note(rows: list[Row]) -> str:
-    """Says how the dots came about, and how far they are from what the model has for the same cuts."""
+    """Says how the marks came about, and how far they are from what the model has for the same cuts."""
     if not rows:
         return "Measured: not run (repro run experiment=strategies)."
-    found = f"Dots are measured on 4 and 8 nodes of the lab, {_times.slowed(rows)}."
+    found = f"Marks are measured on 4 and 8 nodes of the lab, {_times.slowed(rows)}."
     split = [row["measured_s"] / row["modelled_s"] for row in rows if row["stages"] > 1 and row["modelled_s"]]
     if split:
         found += (
-            " A dot's network is cut by the times of its blocks on the machine that measured it, not on that of the "
+            " A mark's network is cut by the times of its blocks on the machine that measured it, not on that of the "
             f"lines; of the model with the same cuts, pipelines take {min(split):.2f} to {max(split):.2f}: "
             "TCP carries messages for which the model waits until both their ends are there."
         )
     return found
+
+
+def _ink_on(colour: str) -> str:
+    """Returns black or white, whichever can be read better on the colour."""
+    red, green, blue = to_rgb(colour)
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
 
 
 def one_map(panel: Axes, rows: Sequence[Row]) -> None:
@@ -187,15 +197,16 @@ def one_map(panel: Axes, rows: Sequence[Row]) -> None:
     nodes, wires = sorted({row["nodes"] for row in rows}), [one for one in WIRES if one in {r["network"] for r in rows}]
     for row in rows:
         x, y = nodes.index(row["nodes"]), wires.index(row["network"])
-        panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=COLOURS[row["strategy"]], alpha=0.55, linewidth=0))
+        colour = COLOURS[row["strategy"]]
+        panel.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, linewidth=0))
         stages = f"S = {row['stages']}\n" if row["stages"] > 1 else ""
-        panel.text(
-            x, y, f"{stages}{row['over_dense']:.3g} ×", ha="center", va="center", fontsize=SIZE, linespacing=0.95
-        )
+        said, ink = f"{stages}{row['over_dense']:.3g} ×", _ink_on(colour)
+        panel.text(x, y, said, color=ink, ha="center", va="center", fontsize=SIZE, linespacing=0.95)
     panel.set_xlim(-0.5, len(nodes) - 0.5)
     panel.set_ylim(-0.5, len(wires) - 0.5)
     panel.set_xticks(range(len(nodes)), [str(one) for one in nodes])
     panel.set_yticks(range(len(wires)), [WIRES[one] for one in wires])
+    panel.set_xlabel("nodes $P$")
     panel.tick_params(length=2)
     panel.grid(False)
     if not _draw.at(panel).is_first_col():

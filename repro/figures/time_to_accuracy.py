@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 from repro.comm.cost_formulas import FORMS, closed_form
 from repro.comm.traffic import Link
 from repro.config import groups
-from repro.figures import _draw, _legend
+from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import time_to_target
 from repro.report.as_published import as_published
@@ -21,7 +22,7 @@ from repro.report.time_to_target import Reach
 from repro.tables import Row
 
 TITLE = "Predicted time to an accuracy over bandwidth"
-COMMAND = "repro run experiment=convergence"
+COMMAND = _curves.CONVERGENCE
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
 STEP, LEAST = 0.05, 0.4  # targets are multiples of the first, and no less than the second, which is nearer to chance
@@ -65,11 +66,16 @@ def highest(trained: Iterable[Group]) -> float | None:
 
 
 def _of_each_algorithm(chosen: Iterable[Group], target: float, nodes: int = 0) -> list[Reach]:
-    """Returns when each algorithm, at each density, reached the target: on `nodes` nodes if it was trained on those."""
-    alike: dict[tuple[str, float], list[Group]] = {}
+    """Returns when each algorithm, at each density, reached the target: on `nodes` nodes if two were trained on those.
+
+    Otherwise on those that most were trained on: curves of unlike P are not compared.
+    """
+    alike: dict[tuple[str, float], dict[int, list[Group]]] = {}
     for group in chosen:
-        alike.setdefault((group.algo, group.settings["density"]), []).append(group)
-    found = [time_to_target.soonest([g for g in own if g.nodes == nodes] or own, target) for own in alike.values()]
+        alike.setdefault((group.algo, group.settings["density"]), {}).setdefault(group.nodes, []).append(group)
+    counts = Counter(on for own in alike.values() for on in own)
+    on = nodes if counts[nodes] > 1 else max(counts, key=lambda on: (counts[on], -on), default=0)
+    found = [time_to_target.soonest(own[on], target) for own in alike.values() if on in own]
     return [one for one in found if one is not None]
 
 

@@ -3,7 +3,7 @@
 import math
 
 from repro.compression.pair_sizes import LOSSLESS, WIRES
-from repro.figures import _draw
+from repro.figures import _curves, _draw
 from repro.report import intervals, prefixes, same_settings
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Group, Results
@@ -11,7 +11,7 @@ from repro.tables import Row
 
 TITLE = "Wire formats: bytes a pair, and accuracy beside that of pairs"
 COMMAND = "repro run experiment=wire_formats"
-ALSO = ("repro run experiment=convergence", "repro run experiment=bytes_per_step")
+ALSO = (_curves.CONVERGENCE, "repro run experiment=bytes_per_step")
 
 
 def table(results: Results) -> list[Row]:

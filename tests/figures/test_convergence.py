@@ -77,6 +77,22 @@ def test_the_first_epochs_look_unlike_a_whole_schedule() -> None:
     assert "first 15 of 141 epochs, float32" in note and "141 epochs, float32" in note
 
 
+def test_each_number_of_nodes_has_a_column_and_the_first_has_the_reference() -> None:
+    """Curves of P = 4 and 32 were one line, from the end of one back to the beginning of the other."""
+    many = [made | {"runs": [f"{made['runs'][0]}-32"]} for made in (run("dense", 141), run("gtopk", 141))]
+    many = [made | {"settings": made["settings"] | {"nodes": 32}} for made in many]
+    drawn = convergence.draw(convergence.table(results(*many, run("dense", 141), run("gtopk", 141))))
+    panels = [panel for panel in drawn.axes if panel.get_xlabel() == "epoch"]
+    titles = [panel.get_title() for panel in drawn.axes if panel.get_title()]
+    assert titles == ["ResNet-20, P = 4", "ResNet-20, P = 32"]
+    curves = [[line for line in panel.get_lines() if "rate" not in str(line.get_label())] for panel in panels]
+    for of_panel in curves:
+        assert all(list(line.get_xdata()) == sorted(set(line.get_xdata())) for line in of_panel)
+    labels = [{str(line.get_label()) for line in of_panel} for of_panel in curves]
+    assert [any("reference" in label for label in of_panel) for of_panel in labels] == [False, False, True, False]
+    assert all({"dense", "gTop-k"} <= of_panel for of_panel in labels)
+
+
 def test_the_minutes_are_those_of_the_published_throughput() -> None:
     paper = summaries.load().paper
     rows = [row for row in convergence.table(results(run("gtopk", 141), run("gtopk_butterfly", 141)))]

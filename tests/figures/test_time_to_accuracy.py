@@ -41,17 +41,29 @@ def test_what_misses_the_target_has_its_best_and_no_minutes() -> None:
     assert {line.get_label() for panel in figure.axes for line in panel.get_lines()} == {"dense", "Top-k"}
 
 
-def test_minutes_are_steps_times_the_iteration_and_a_curve_with_the_same_p_comes_first() -> None:
-    own = made("topk", 1.0, nodes=32)
-    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), own))
+def test_minutes_are_steps_times_the_iteration_and_curves_with_the_same_p_come_first() -> None:
+    at_4, at_32 = [made("dense", 0.93), made("topk", 0.91)], [made("dense", 1.0, nodes=32), made("topk", 1.0, nodes=32)]
+    rows = time_to_accuracy.table(results(*at_4, *at_32))
     assert {(row["algo"], row["nodes"], row["curve_nodes"]) for row in rows} == {
-        ("dense", 4, 4), ("dense", 32, 4), ("topk", 4, 4), ("topk", 32, 32)
+        ("dense", 4, 4), ("dense", 32, 32), ("topk", 4, 4), ("topk", 32, 32)
     }  # fmt: skip
     fast = {(row["algo"], row["nodes"]): row for row in rows if row["bits_per_s"] == 1e10}
-    for (algo, nodes), steps in {("dense", 4): 1000, ("dense", 32): 125, ("topk", 4): 1000, ("topk", 32): 900}.items():
+    for (algo, nodes), steps in {("dense", 4): 1000, ("dense", 32): 900, ("topk", 4): 1000, ("topk", 32): 900}.items():
         row = fast[algo, nodes]
         assert row["minutes"] == pytest.approx(steps * (0.1 + 0.01 + row["communicate_s"]) / 60)
     assert fast["topk", 4]["communicate_s"] == pytest.approx(2e-3, rel=0.02)  # log2 P latencies, and few bytes
+
+
+@pytest.mark.parametrize("alone", ["dense", "topk"])
+def test_curves_of_unlike_numbers_of_nodes_share_no_panel(alone: str) -> None:
+    """Dense at P = 32, trained there, stood beside Top-k's curve of P = 4."""
+    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), made(alone, 0.95, nodes=32)))
+    assert {(row["algo"], row["nodes"], row["curve_nodes"]) for row in rows} == {
+        ("dense", 4, 4), ("dense", 32, 4), ("topk", 4, 4), ("topk", 32, 4)
+    }  # fmt: skip
+    fast = {row["algo"]: row for row in rows if (row["bits_per_s"], row["nodes"]) == (1e10, 32)}
+    for row in fast.values():
+        assert row["minutes"] == pytest.approx(125 * (0.1 + 0.01 + row["communicate_s"]) / 60)
 
 
 def test_curves_of_a_compressed_schedule_stand_apart() -> None:
