@@ -168,8 +168,8 @@ def published(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **chan
     line(axes, rows, x, y, algo, **style | changes)
 
 
-def source_key(colour: str = "black", **look: Any) -> Line2D:
-    """Returns the key of a source, in black or grey: in an algorithm's colour it would be a second key of that."""
+def source_key(colour: str = INK, **look: Any) -> Line2D:
+    """Returns the key of a source, in the grey of notes: in an algorithm's colour it would be a second key of that."""
     options: dict[str, Any] = {"linestyle": "", "markersize": 3.5} | look
     return Line2D([], [], color=colour, **options)
 

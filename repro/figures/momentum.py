@@ -95,6 +95,7 @@ def _named(group: Group) -> str:
     algo = group.settings["algo"]
     more = ["exact rule"] * (group.algo == "gtopk" and algo["options"].get("residual") == "exact")
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
+    more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
     usual = groups.default(group.model, "lr") / (1 - groups.default(group.model, "momentum"))
     effective = momentum.effective_lr(group.settings)
     more += [] if math.isclose(effective, usual) else [f"lr {effective:g}"]

@@ -149,7 +149,7 @@ def draw(rows: list[Row]) -> Figure:
         for strategy, colour in COLOURS.items()
         if any(row["strategy"] == strategy for row in rows)
     } | {
-        f"measured, S = {stages}": _draw.source_key("0.4", marker=MARKS[stages])
+        f"measured, S = {stages}": _draw.source_key(marker=MARKS[stages])
         for stages in sorted({row["stages"] for row in in_lab})
     }
     _legend.draw(figure, keys)

@@ -22,7 +22,7 @@ from repro import figures, tables
 from repro.config import groups
 from repro.config.schema import ConfigError
 from repro.figures import convergence, density_sensitivity
-from repro.figures._draw import INK
+from repro.figures._draw import INK, PUBLISHED
 from repro.report import summaries, write_items
 from repro.report.summaries import Results
 
@@ -99,10 +99,12 @@ def test_a_figure_can_be_read_at_print_size(item: figures.Item, width: str) -> N
     twins = {look(one) for axes in figure.axes for one in (*axes.get_lines(), *axes.patches)}
     lines = [line for axes in figure.axes for line in axes.get_lines()]
     shapes, colours = {line.get_marker() for line in lines}, {line.get_color() for line in lines}
+    widths = {line.get_linewidth() for line in lines}
     for legend in figure.legends:
         for key in set(legend.findobj(Line2D) + legend.findobj(Patch)) - {legend.get_frame()}:
             alone = isinstance(key, Line2D) and (
                 (key.get_color() == INK and key.get_marker() in shapes)  # a shape, whatever its colour
+                or (key.get_color() in (INK, PUBLISHED) and not marks(key) and key.get_linewidth() in widths)  # a line
                 or (key.get_marker() == "o" and "o" not in shapes and key.get_color() in colours)
             )
             assert alone or look(key) in twins or colour_of(key) in pixels(figure), key
@@ -123,9 +125,13 @@ def look(one: Any) -> tuple[Any, ...]:
         return ("area", one.get_facecolor(), one.get_hatch())
     dashed = one.get_linestyle() not in ("None", "")
     dash = (one._unscaled_dash_pattern, one.get_linewidth()) if dashed else ()  # type: ignore[attr-defined]
-    mark = one.get_marker() not in ("None", "", None)
-    marks = (one.get_marker(), one.get_markersize(), one.get_fillstyle(), str(one.get_markerfacecolor()))
-    return ("line", one.get_color(), dash, marks if mark else ())
+    return ("line", one.get_color(), dash, marks(one))
+
+
+def marks(line: Line2D) -> tuple[Any, ...]:
+    if line.get_marker() in ("None", "", None):
+        return ()
+    return (line.get_marker(), line.get_markersize(), line.get_fillstyle(), str(line.get_markerfacecolor()))
 
 
 def colour_of(key: Any) -> tuple[int, ...]:
@@ -194,7 +200,8 @@ def test_efficiency_has_a_linear_axis_from_zero() -> None:
     (item,) = figures.load(["scaling_efficiency"])
     figure, _ = figures.drawn(item, item.table(COMMITTED))
     assert {axes.get_yscale() for axes in figure.axes} == {"linear"}
-    assert all(axes.get_ylim()[0] == 0 and axes.get_ylim()[1] > 100 for axes in figure.axes)
+    ends = {axes.get_title(): axes.get_ylim() for axes in figure.axes if axes.lines}
+    assert all(first == 0 and (last > 100 or f"axis to {last:g} %" in title) for title, (first, last) in ends.items())
 
 
 def test_without_notes_the_captions_stand_beside_the_figure(tmp_path: Path) -> None:

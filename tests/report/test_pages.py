@@ -160,6 +160,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
             "momentum before selection has N %, N % masked and N % clipped too, N % where only what is delivered "
             "leaves the velocity; the exact residual rule has N % with momentum and N % without (n = 1 each).",
         ),
+        ([by[4, "Top-k (delivered, boost 6)", masked]], "counted up to 6 times (`algo.boost=6`), have N % (n = 1)."),
         ([by[4, "random-k (lr 0.01)", none]], "has N % without it at a learning rate of 0.01 (n = 1):"),
         (
             four,
@@ -191,7 +192,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
 def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
     (none,) = (group for group in found.groups("momentum") if group.whole and group.algo == "gtopk")
-    whole = {g.algo: g for g in found.groups("convergence") if g.model == "resnet20" and g.whole}
+    whole = {g.algo: g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole}
     assert rule(none.settings) == RULES[3]
     runs = [none, whole["gtopk"], whole["dense"]]
     told = [(100 * run.curve[-1]["test_accuracy"], run.curve[-1]["train_loss"]) for run in runs]
