@@ -1,7 +1,7 @@
 """Measure the peak memory of short runs, beside what `repro.cluster.memory` says they need.
 
     python benchmarks/memory.py                            every case, 1, 2 and 4 nodes
-    python benchmarks/memory.py resnet20 nodes=2,8 algo=dense
+    python benchmarks/memory.py resnet20 nodes=16,32 data.test_images=10000    ranks that share heaps
 
 A run is two steps on made-up images: memory does not depend on what they show. It fails where a run takes more than
 the formula says, which would let runs start that the kernel then kills.

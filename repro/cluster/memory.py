@@ -1,10 +1,11 @@
 """How much memory ranks take on this machine's CPU: a formula that `benchmarks/memory.py` holds to measured runs.
 
-    base + (vectors * nodes + first) * 4 m + nodes * held + turns * more + copies * images
+    base + (vectors * nodes + first) * 4 m + heaps * held + turns * more + copies * images
 
 m, the activations and what lives at once come from the network on PyTorch's meta device, which computes shapes alone.
-Ranks take turns to compute, but the C library keeps for each thread what it has freed: `held` is of a step's
-activations, or of an evaluation if that leaves more. Those whose turn it is have `more`, in either.
+Ranks take turns to compute, but the C library keeps in each of its heaps what was freed there: `held` is of a step's
+activations, or of an evaluation if that leaves more. A process has a heap, and one with many threads eight for a core.
+Those whose turn it is have `more`, in either.
 Ranks that are threads share the images that are held in memory; of ranks that are processes each has its copy.
 """
 
@@ -35,6 +36,7 @@ STEP = 1.25  # of a step's activations, what the C library keeps of it: they lie
 BACKWARD = 0.25  # of a step's activations: gradients and work space beside them
 KEPT, KEPT_BY_PROCESS = 2.0, 0.9  # of what lives at once in an evaluation, what the C library keeps of it in pieces
 EVALUATED = 250  # images at once
+HEAPS = 8  # for each core, of one process: glibc's limit on 64 bits
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
 MAPPED = 1 << 28  # bytes: what is larger still goes back when it is freed; some versions allow an eighth at most
@@ -58,7 +60,8 @@ def needed(config: Config, nodes: int | None = None) -> float:
     vectors = (VECTORS * nodes / config.stages + FIRST + whole) * 4 * parameters
     more = turns * max(BACKWARD * step, evaluating + kept - held)
     images = (nodes if processes else 1) * data.in_memory(config.data)
-    return BASE + vectors + nodes * (RANK + held + (PROCESS if processes else 0)) + more + images
+    heaps = nodes if processes else min(nodes, HEAPS * cores)
+    return BASE + vectors + nodes * (RANK + (PROCESS if processes else 0)) + heaps * held + more + images
 
 
 def check(config: Config) -> None:
