@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,16 @@ HOW = (
 )
 
 
+@contextmanager
+def _may_read() -> Iterator[None]:
+    """Raises Unreadable where this user may not look into a folder."""
+    try:
+        yield
+    except PermissionError as error:
+        raise _pack.Unreadable(Path(error.filename), error.strerror) from None
+
+
+@_may_read()
 def fetch(data: Data) -> None:
     folder, root = _path(Path(data.root)), Path(data.root)
     if folder.is_dir():
@@ -87,6 +97,7 @@ def _dataset(
     return Dataset("imagenet", has.description, has.fingerprint, len(names), data.image_size, seed, train, test)
 
 
+@_may_read()
 def content(root: Path) -> Content | None:
     """Makes the fingerprint from the names of all images and the sizes of some; place and date do not matter.
 
@@ -131,6 +142,7 @@ def shorter_side(image_size: int) -> int:
     return crops.shorter_side(image_size)
 
 
+@_may_read()
 def classes(folder: Path) -> list[str]:
     """Returns the names of the class folders, in order. Raises ConfigError unless train/ and val/ have the same."""
     found = []
@@ -153,6 +165,7 @@ def classes(folder: Path) -> list[str]:
     return sorted(train)
 
 
+@_may_read()
 def _files(folder: Path, names: list[str]) -> tuple[list[str], np.ndarray]:
     """Returns paths relative to the folder, in order, and the number of the class of each."""
     paths: list[str] = []
@@ -177,15 +190,18 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def status(root: Path) -> dict[str, Any]:
     path = _path(root)
     told = {"path": path, "size": 0, "how": _pack.told(HOW, root)}
-    if not path.is_dir():
-        return {"state": "missing", **told}
     try:
-        names = classes(path)
-        train, test = (_files(path / split, names)[0] for split in ("train", "val"))
+        with _may_read():
+            if not path.is_dir():
+                return {"state": "missing", **told}
+            names = classes(path)
+            train, test = (_files(path / split, names)[0] for split in ("train", "val"))
+            has = _content(path, len(names), train, test)
+            sizes = _sizes(path, _all(train, test))
+    except _pack.Unreadable as error:
+        return {"state": error.state, **told, "path": error.path, "how": _pack.ASK}
     except ConfigError as error:
         return {"state": str(error), **told}
-    has = _content(path, len(names), train, test)
-    sizes = _sizes(path, _all(train, test))
     count = len(train) + len(test)
     return {
         "state": "ready", **told, "size": sum(sizes) * count // len(sizes), "size_from": min(count, len(sizes)),
@@ -198,10 +214,11 @@ def prepare(source: str | Path | None, root: Path) -> Path:
     if source is None:
         raise ConfigError(f"ImageNet cannot be downloaded without an account. {_pack.told(HOW, root)}")
     folder = Path(source)
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is not a folder. {_pack.told(HOW, root)}")
-    for split in ("train", "val"):
-        _files(folder / split, classes(folder))
+    with _may_read():
+        if not folder.is_dir():
+            raise ConfigError(f"{folder} is not a folder. {_pack.told(HOW, root)}")
+        for split in ("train", "val"):
+            _files(folder / split, classes(folder))
     link, pending = _path(root), root / f".imagenet.{os.getpid()}.part"
     if link.resolve() == folder.resolve():  # the images lie there, or are linked to already
         return link

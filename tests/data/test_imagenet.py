@@ -1,14 +1,21 @@
 """Images in ImageNet's layout: real JPEGs of several sizes and colour modes, whole and truncated."""
 
 import logging
+import os
 import random
+import re
 import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 from repro import data
+from repro.cli import app
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
 from repro.data._images.crops import center_crop, random_resized_crop, shorter_side
@@ -30,6 +37,37 @@ def copy(imagenet_folder, tmp_path):
 def truncate(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     return file
+
+
+@contextmanager
+def as_nobody():
+    """Another user than root, whom no permission stops."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("closed", ["imagenet", "imagenet/train", "imagenet/val/n00000001"])
+def test_a_folder_that_may_not_be_entered_is_named_and_the_other_data_are_listed(imagenet_folder, closed):
+    """`repro data status` ended with a traceback."""
+    with tempfile.TemporaryDirectory() as root:  # pytest's own may be entered by one user alone
+        Path(root).chmod(0o755)
+        shutil.copytree(imagenet_folder, root, dirs_exist_ok=True)
+        asked = ["data", "status", "--root", root]
+        assert "imagenet ready" in " ".join(CliRunner().invoke(app, asked).output.split())
+        Path(root, closed).chmod(0)
+        with as_nobody():
+            shown = CliRunner().invoke(app, asked)
+            with pytest.raises(ConfigError, match="cannot be read: Permission denied. Ask for permission to read it"):
+                open_at(root)
+    said = " ".join(shown.output.split())
+    assert shown.exit_code == 0 and re.search("imagenet +wrong", said) and "cannot be read: Permission denied" in said
+    assert re.search("digits +ready", said)
 
 
 def same(a, b):
