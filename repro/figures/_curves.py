@@ -28,9 +28,9 @@ def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
     """Selects, for each model, runs over the same schedule: curves of unlike schedules never share a panel.
 
     Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
-    these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one. Otherwise
-    it takes those compressed to one number of epochs: the one with the most settings to compare, and of several the
-    largest.
+    these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one; other
+    data or another precision if they got as far as any on their P. Otherwise it takes those compressed to one number of
+    epochs: the one with the most settings to compare, and of several the largest.
     """
     usual = [group for group in groups if as_published(group.settings)]
     return [chosen for model in dict.fromkeys(g.model for g in usual) for chosen in _of_one_schedule(usual, model)]
@@ -47,8 +47,17 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     for group in sorted(as_it_is, key=lambda group: (has_usual_rate(group.settings), group.epochs, group.n)):
         settings = group.settings
         batch = settings["batch_per_node"] * settings["accumulate"]
-        longest[group.algo, settings["density"], batch, group.nodes] = group
-    return [group for group in as_it_is if group in longest.values()]
+        longest[group.algo, settings["density"], batch, *_panel(group)] = group
+    ends: dict[Any, int] = {}
+    for group in longest.values():
+        for place in (group.nodes, _panel(group)):
+            ends[place] = max(ends.get(place, 0), group.settings["epochs"])
+    return [g for g in as_it_is if g in longest.values() and ends[_panel(g)] == ends[g.nodes]]
+
+
+def _panel(group: Group) -> tuple[Any, ...]:
+    """Returns what curves must share, beside the network, to be compared in one panel."""
+    return group.nodes, group.data, group.settings["precision"]
 
 
 def rows(results: Results, experiment: str, measure: Metric | None = None) -> list[Row]:
@@ -115,49 +124,64 @@ def _drops(group: Group) -> list[float]:
     return [share * drop for drop in settings["lr_drops"] if share * drop < group.epochs]
 
 
-def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> _draw.Drawing:
-    """Draws a column per model and P; its rows: training loss and the test data's measure by epoch and published time.
+def columns(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+    """Returns for each model, P, data and precision a title and its rows; a title names what a model has several of.
 
-    The measure is accuracy, or of text perplexity. Reference curves stand in a model's first column.
+    Reference curves stand in a model's first column.
     """
-    models, trained = _draw.models_of(rows), [row for row in rows if row["source"] != "reference"]
-    of_each = [(m, sorted({row["nodes"] for row in trained if row["model"] == m})) for m in models]
-    columns = [(model, nodes, nodes == all_of[0], len(all_of) > 1) for model, all_of in of_each for nodes in all_of]
+    found: dict[str, list[Row]] = {}
+    for model in _draw.models_of(rows):
+        own = [row for row in rows if row["model"] == model]
+        trained = [row for row in own if row["source"] != "reference"]
+        kinds = sorted({(row["nodes"], row["data"], row["precision"]) for row in trained})
+        for kind in kinds:
+            words = (f"P = {kind[0]}", _draw.data_name(kind[1]), kind[2])
+            told = [word for word, values in zip(words, zip(*kinds, strict=True), strict=True) if len(set(values)) > 1]
+            mine = [row for row in trained if (row["nodes"], row["data"], row["precision"]) == kind]
+            others = [row for row in own if row["source"] == "reference"] if kind == kinds[0] else []
+            found[", ".join([_draw.model_name(model), *told])] = mine + others
+    return list(found.items())
+
+
+def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) -> _draw.Drawing:
+    """Draws the `columns`; their rows: training loss and the test data's measure by epoch, this by published time.
+
+    The measure is accuracy, or of text perplexity.
+    """
     views = [("epoch", "loss"), ("epoch", "test")]
     if against_time and any(row.get("published_s") is not None for row in rows):
         views.append(("published_s", "test"))
-    figure, panels = _draw.blocks(len(views), len(columns), 1.55)
+    all_columns = columns(rows)
+    tops: dict[tuple[str, bool], float] = {}  # of whole runs, and of all: a model's panels have one axis
+    for row in rows:
+        for key in {(row["model"], False), (row["model"], bool(row["whole"]))}:
+            tops[key] = max(tops.get(key, 0.0), metric.ACCURACY.unit * (row.get(metric.ACCURACY.key) or 0.0))
+    figure, panels = _draw.blocks(len(views), len(all_columns), 1.55)
     for place, (x, what) in enumerate(views):
-        for column, (model, nodes, first, several) in enumerate(columns):
+        for column, (title, of_column) in enumerate(all_columns):
             panel = panels[place][column]
-            of_model = [
-                row for row in rows
-                if row["model"] == model and (first if row["source"] == "reference" else row["nodes"] == nodes)
-            ]  # fmt: skip
-            measure = metric.of_line(of_model[0])
+            measure = metric.of_line(of_column[0])
             y, label, unit = _axis(what, measure)
-            of_model = _in_units(of_model, x, y, unit)
-            ours = [row for row in of_model if row["source"] != "reference"]
-            references(panel, [row for row in of_model if row["source"] == "reference"], x, y)
+            of_column = _in_units(of_column, x, y, unit)
+            ours = [row for row in of_column if row["source"] != "reference"]
+            references(panel, [row for row in of_column if row["source"] == "reference"], x, y)
             for algo in algos or _draw.algos_of(ours):
-                line(panel, [row for row in ours if row["algo"] == algo], x, y, algo)
+                lines(panel, [row for row in ours if row["algo"] == algo], x, y, algo)
             if x == "epoch":
                 drops(panel, ours)
             ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
             panel.xaxis.set_major_locator(ticks)
-            ends = [row[y] for row in of_model if row["whole"]] if y == metric.ACCURACY.key else []
-            if ends:
-                panel.set_ylim(bottom=max(ends) - END_POINTS)
+            if y == metric.ACCURACY.key and (end := tops.get((ours[0]["model"], True))):
+                panel.set_ylim(end - END_POINTS, tops[ours[0]["model"], False] + END_POINTS / 10)
             narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
             panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
-            if _draw.at(panel).is_first_col() or len(columns) == 1 or measure.falls:
+            if _draw.at(panel).is_first_col() or len(all_columns) == 1 or measure.falls:
                 panel.set_ylabel(label)
             if y == metric.PERPLEXITY.key:
                 _draw.plain_log(panel)
-            if place == 0 or (len(columns) == 1 and _draw.wide()):
+            if place == 0 or (len(all_columns) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
-                on = f", P = {nodes}" if several else ""
-                panel.set_title(_draw.model_name(model) + on + (", compressed schedule" if compressed else ""))
+                panel.set_title(title + (", compressed schedule" if compressed else ""))
     _legend.of_panels(figure, figure.axes)
     return figure
 
@@ -167,6 +191,16 @@ def _axis(what: str, measure: Metric) -> tuple[str, str, float]:
     return (
         ("train_loss", "training loss", 1.0) if what == "loss" else (measure.key, f"test {measure.label}", measure.unit)
     )
+
+
+def lines(panel: Axes, rows: list[Row], x: str, y: str, algo: str) -> None:
+    """Draws a curve for each density and batch of one algorithm; labels tell them, if there are several."""
+    kinds = sorted({(row["density"], row["batch_per_node"]) for row in rows}, reverse=True)
+    for kind in kinds:
+        words = (f"ρ = {kind[0]:g}", f"batch {kind[1]}")
+        told = [word for word, values in zip(words, zip(*kinds, strict=True), strict=True) if len(set(values)) > 1]
+        own = [row for row in rows if (row["density"], row["batch_per_node"]) == kind]
+        line(panel, own, x, y, algo, label=", ".join([_draw.algo_name(algo), *told]))
 
 
 def line(panel: Axes, rows: list[Row], x: str, y: str, algo: str, **changes: Any) -> None:

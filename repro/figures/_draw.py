@@ -201,14 +201,14 @@ def plain_log(axes: Axes) -> None:
 
 def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:
     """Returns a line for each setting of the trained rows: data, seeds, nodes, schedule, precision."""
-    by_settings: dict[tuple[str, str], list[Row]] = {}
+    by_settings: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         if row.get("source") == "trained":
             of_each = f"batch {row['batch_per_node']} per node, " if batch else ""
             settings = f"{data_name(row['data'])}, P = {row['nodes']}, {of_each}{row['schedule']}, {row['precision']}"
-            by_settings.setdefault((row["model"], settings), []).append(row)
+            by_settings.setdefault((row["model"], row["nodes"], settings), []).append(row)
     lines = []
-    for (model, settings), mine in sorted(by_settings.items()):
+    for (model, _, settings), mine in sorted(by_settings.items()):
         counts = sorted({row["n"] for row in mine})
         seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]}–{counts[-1]}"
         several = len({key for key in by_settings if key[0] == model}) > 1

@@ -1,5 +1,7 @@
 """Collects the seconds of one iteration, split in three, from every source: published, simulated, and runs of ours."""
 
+from collections import Counter
+
 from repro.figures import _draw
 from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
 from repro.report import same_machine
@@ -51,9 +53,14 @@ def _of_group(group: Group) -> list[Row]:
 
 
 def on_gpus(results: Results) -> list[Row]:
-    """Returns what `experiment=throughput` measured on a cluster of GPUs; what a CPU takes is another item's."""
+    """Returns what `experiment=throughput` measured on GPUs of one kind, that with most runs: rates are compared.
+
+    What a CPU takes is another item's.
+    """
     groups = [group for group in results.groups("throughput") if group.machine.get("gpus")]
-    return [row for group in groups for row in _of_group(group) if row["source"] == "measured"]
+    kinds = Counter(str(group.machine["gpus"]) for group in groups)
+    alike = [group for group in groups if str(group.machine["gpus"]) == kinds.most_common(1)[0][0]]
+    return [row for group in alike for row in _of_group(group) if row["source"] == "measured"]
 
 
 def beside_the_paper(results: Results) -> list[Row]:

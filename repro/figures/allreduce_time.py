@@ -37,14 +37,14 @@ def table(results: Results) -> list[Row]:
     for got in _lab.collectives(results):
         same = "nodes", got["algo"], got["nodes"], got["parameters"]
         about = {name: got[name] for name in ("dilation", "repeats")}
-        rows.append(_row(*same, DILATED, got["seconds"]) | {"seconds_std": got["spread"]} | about)
+        rows.append(_row(*same, DILATED, got["seconds"]) | {"seconds_half_iqr": got["spread"]} | about)
         rows.append(_row(*same, "modelled", got["modelled"]))
     return rows
 
 
 def _row(against: str, algo: str, nodes: int, parameters: int, source: str, seconds: float) -> Row:
     here = {"against": against, "algo": algo, "nodes": nodes, "parameters": parameters, "source": source}
-    return here | {"seconds": seconds, "seconds_std": None, "dilation": None, "repeats": None}
+    return here | {"seconds": seconds, "seconds_half_iqr": None, "dilation": None, "repeats": None}
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -111,7 +111,7 @@ def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
     keys = {}
     for algo in _draw.algos_of(rows):
         points = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row[against])
-        where, spread = [row[against] for row in points], [1e3 * row["seconds_std"] for row in points]
+        where, spread = [row[against] for row in points], [1e3 * row["seconds_half_iqr"] for row in points]
         low, high = ([row["ms"] + side * s for row, s in zip(points, spread, strict=True)] for side in (-1, 1))
         panel.vlines(where, low, high, colors=_draw.look(algo).colour, linewidth=0.8)
         _draw.line(panel, points, against, "ms", algo, linestyle="", markersize=3.5, label="_")

@@ -24,8 +24,11 @@ def draw(rows: list[Row]) -> Figure:
         row | {name: None if row[name] is None else 100 * row[name] for name in ("test_accuracy", "test_accuracy_std")}
         for row in rows
     ]
-    for algo in _draw.algos_of(rows):
-        _draw.line(panel, [row for row in scaled if row["algo"] == algo], "batch_per_node", "test_accuracy", algo)
+    for title, mine in _curves.columns(scaled):
+        for algo in _draw.algos_of(mine):
+            own = [row for row in mine if row["algo"] == algo]
+            label = ", ".join([_draw.algo_name(algo), *title.split(", ")[1:]])
+            _draw.line(panel, own, "batch_per_node", "test_accuracy", algo, label=label)
     panel.set_xscale("log", base=2)
     steps = {row["batch_per_node"]: row["step"] for row in rows}
     panel.set_xticks(sorted(steps), [f"{batch:g}\n{steps[batch]:,} steps" for batch in sorted(steps)])

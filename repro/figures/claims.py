@@ -81,7 +81,7 @@ def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Gr
 def _compared(
     results: Results, claim: str, published: str, ours: list[Group], references: list[Group], command: str
 ) -> Row:
-    pair = pairs.best(ours, references)
+    pair = pairs.best(ours, references, lambda pair: not _unmet(results, pair))
     if pair is None:
         return _row(claim, published, "", verdicts.not_run(), "", command)
     difference = pair.difference(intervals.noise_of_repeats(results.reference))

@@ -27,13 +27,12 @@ def table(results: Results) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    models = sorted({row["model"] for row in rows})
-    figure, panels = _draw.blocks(2, len(models), 1.6)
+    columns = _curves.columns(rows)
+    figure, panels = _draw.blocks(2, len(columns), 1.6)
     looks = scale({row["density"] for row in rows if row["algo"] != "dense"})
     for place, y in enumerate(("train_loss", "test_accuracy")):
-        for column, model in enumerate(models):
+        for column, (title, mine) in enumerate(columns):
             panel = panels[place][column]
-            mine = [row for row in rows if row["model"] == model]
             unit = 100 if y == "test_accuracy" else 1
             scaled = [
                 row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
@@ -48,8 +47,8 @@ def draw(rows: list[Row]) -> Figure:
             panel.set_xlabel("epoch")
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             panel.set_ylabel("training loss" if y == "train_loss" else "test accuracy (%)")
-            if place == 0 or (len(models) == 1 and _draw.wide()):
-                panel.set_title(_draw.model_name(model))
+            if place == 0 or (len(columns) == 1 and _draw.wide()):
+                panel.set_title(title)
     _legend.of_panels(figure, figure.axes)
     _legend.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, "density_sensitivity"))
     return figure

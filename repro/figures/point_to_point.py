@@ -26,7 +26,7 @@ def table(results: Results) -> list[Row]:
 
 
 def _row(source: str, size: int, seconds: float, spread: float | None = None, repeats: int | None = None) -> Row:
-    return {"source": source, "bytes": size, "seconds": seconds, "seconds_std": spread, "repeats": repeats}
+    return {"source": source, "bytes": size, "seconds": seconds, "seconds_half_iqr": spread, "repeats": repeats}
 
 
 def draw(rows: list[Row]) -> Figure:

@@ -30,7 +30,8 @@ def table(results: Results) -> list[Row]:
             )
         )
     groups = _curves.of_one_schedule(results.groups("convergence"))
-    for group in {group.model: group for group in groups}.values():
+    longest = sorted(groups, key=lambda group: (group.epochs, -group.nodes))
+    for group in {group.model: group for group in longest}.values():
         ours = group.settings
         alike = {name: ours[name] for name in ALIKE} | {"schedule": group.schedule}
         batch, parameters = ours["batch_per_node"] * ours["accumulate"], models.get(group.model, {}).get("parameters")

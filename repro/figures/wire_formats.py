@@ -81,6 +81,6 @@ def _row(
         "test accuracy (%)": own.mean if own else None,
         "± (%)": own.std if own else None,
         "above pairs (points)": apart.mean if apart else None,
-        "from": low,
-        "to": high,
+        "from (points)": low,
+        "to (points)": high,
     }

@@ -57,7 +57,8 @@ def of_means(a: tuple[float, float | None, int], b: tuple[float, float | None, i
     """Returns the difference of two unpaired means, each with its sample deviation and n (Welch, 1947)."""
     (mean_a, std_a, n_a), (mean_b, std_b, n_b) = a, b
     if std_a is None or std_b is None:
-        return replace(_alone(mean_a - mean_b, noise), how=f"{_ALONE}; not paired")
+        alone = _alone(mean_a - mean_b, noise)
+        return replace(alone, how=f"{n_a} and {n_b} seeds, not paired, " + (_NOISE if noise else "of unknown noise"))
     part_a, part_b = std_a**2 / n_a, std_b**2 / n_b
     squares = part_a + part_b
     degrees = squares**2 / (part_a**2 / (n_a - 1) + part_b**2 / (n_b - 1)) if squares else n_a + n_b - 2
@@ -67,7 +68,8 @@ def of_means(a: tuple[float, float | None, int], b: tuple[float, float | None, i
 
 
 _ONCE = "one time, not repeated"
-_ALONE = f"one pair, {FAR:g} deviations of the reference curves' repeats either way"
+_NOISE = f"{FAR:g} deviations of the reference curves' repeats (VGG-16) either way"
+_ALONE = f"one pair, {_NOISE}"
 
 
 def _alone(difference: float, noise: float | None) -> Interval:

@@ -14,7 +14,7 @@ from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import pairs, reference, summaries
 from repro.report.as_published import as_published
-from repro.report.summaries import Results
+from repro.report.summaries import Group, Results
 from repro.tables import Row
 
 
@@ -35,24 +35,29 @@ def status(data: Results, _: str) -> str:
         if group.curve and group.settings["density"] in densities and as_published(group.settings)
     ]
     if trained:
-        longest = max(trained, key=lambda group: group.epochs)
-        comparable = [group for group in trained if pairs.alike(group, longest)]
-        alike = [group for group in comparable if group.schedule == longest.schedule]
-        places = _draw.algos_of([{"algo": one.algo} for one in alike])
-        alike.sort(key=lambda one: places.index(one.algo))
-        accuracies = ", ".join(
-            f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike
-        )
-        lines.append(
-            f"**Accuracy.** The longest training so far is {_draw.model_name(longest.model)} on {longest.nodes} nodes "
-            f"({longest.schedule}, {longest.settings['precision']}): {accuracies} (n = {min(one.n for one in alike)})."
-        )
+        most = max(group.epochs for group in trained)
+        longest = {group.nodes: group for group in reversed(trained) if group.epochs == most}
+        of_each_p = "; ".join(_ends(longest[nodes], trained) for nodes in sorted(longest))
+        lines.append(f"**Accuracy.** The longest training so far is {of_each_p}.")
     lines += [
         f"**Time.** {row['claim']}: {row['ours']} ({row['source']}, n = {row['n']}); published {row['published']}."
         for row in _rows(data, "claims")
         if row["claim"] == "gTop-k over dense on 32 nodes" and row["n"]
     ]
     return "".join(f"- {line}\n" for line in lines)
+
+
+def _ends(longest: Group, trained: list[Group]) -> str:
+    """Says how the algorithms ended that were trained like this run, on as many nodes."""
+    comparable = [group for group in trained if pairs.alike(group, longest)]
+    alike = [group for group in comparable if group.schedule == longest.schedule]
+    places = _draw.algos_of([{"algo": one.algo} for one in alike])
+    alike.sort(key=lambda one: places.index(one.algo))
+    accuracies = ", ".join(f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike)
+    return (
+        f"{_draw.model_name(longest.model)} on {longest.nodes} nodes ({longest.schedule}, "
+        f"{longest.settings['precision']}): {accuracies} (n = {min(one.n for one in alike)})"
+    )
 
 
 def measured(data: Results, experiment: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,16 @@ def _like(group: Group) -> tuple[Any, ...]:
     )
 
 
-def best(ours: Iterable[Group], references: Iterable[Group]) -> Pair | None:
-    """Returns the pair that may be compared and says most: uncompressed, the longest, with most seeds, of one seed."""
+def best(
+    ours: Iterable[Group], references: Iterable[Group], meets: Callable[[Pair], bool] = lambda pair: True
+) -> Pair | None:
+    """Returns the pair that may be compared and says most: uncompressed, the longest, with most seeds, of one seed.
+
+    One that `meets` a claim's conditions goes before all that do not.
+    """
     references = list(references)
     pairs = [pair for one in ours for other in references if (pair := of(one, other))]
-    return max(pairs, key=_worth, default=None)
+    return max(pairs, key=lambda pair: (meets(pair), *_worth(pair)), default=None)
 
 
 def _worth(pair: Pair) -> tuple[bool, float, int, int]:

@@ -110,8 +110,8 @@ RULES = (
     f"-{MARGIN:g} (equal: both ends lie within {MARGIN:g}). Not reproduced: its upper end is below -{MARGIN:g}. "
     "Undecided: otherwise, with the number of seeds that would decide at this mean and deviation.",
     f"One pair of runs is undecided, unless it lies more than {FAR:g} deviations off the margin. That deviation is the "
-    "one between single runs of the same setting among the reference curves. Summaries that kept no seed's own "
-    "accuracy are compared by Welch's interval, which is wider.",
+    "one between single runs of the same setting among the reference curves, which repeat VGG-16 alone. Summaries "
+    "that kept no seed's own accuracy are compared by Welch's interval, which is wider.",
     "Conditions not met: another schedule, another number of nodes or batch, or other data than the claim's, whatever "
     "the numbers are. The first epochs of the schedule, or a compressed one, cannot fail a claim about all of it; "
     "the reference curves' accuracy at the same epoch stands beside.",

@@ -16,6 +16,13 @@ DENSE = "ResNet-20: gTop-k converges like dense"
 
 def judged(behind: float, n_seeds: int = 2, gtopk: dict[str, Any] | None = None, **settings: Any) -> Row:
     """The claim's row where gTop-k, changed so, ends `behind` points below dense on each seed of whole schedules."""
+    groups = whole(behind, n_seeds, gtopk, **settings)
+    return row_of(groups)
+
+
+def whole(
+    behind: float, n_seeds: int = 2, gtopk: dict[str, Any] | None = None, **settings: Any
+) -> list[dict[str, Any]]:
     groups = [made_up_groups.group("resnet20", algo, n_seeds=n_seeds) for algo in ("dense", "gtopk")]
     for made in groups:
         made["settings"] |= {"epochs": 141} | settings
@@ -23,6 +30,10 @@ def judged(behind: float, n_seeds: int = 2, gtopk: dict[str, Any] | None = None,
     for row in groups[1]["curve"]:
         row["test_accuracy"] += 0.02 - behind / 100  # which it has less than dense as it is made
     groups[1]["seed_accuracies"] = [[x + 0.02 - behind / 100 for x in own] for own in groups[1]["seed_accuracies"]]
+    return groups
+
+
+def row_of(groups: list[dict[str, Any]]) -> Row:
     data = made_up_results.nothing()
     results = Results(data.paper, {"convergence": {"groups": groups}}, made_up_results.REFERENCE)
     return next(row for row in claims.table(results) if row["claim"] == DENSE)
@@ -35,6 +46,18 @@ def test_a_whole_schedule_on_the_papers_nodes_is_decided_by_its_seeds(behind: fl
     row = judged(behind)
     assert (row["verdict"], row["n"], row["seeds"]) == (word, 2, "0 1"), row["why"]
     assert row["why"].endswith("both on the same re-encoded images")
+
+
+@pytest.mark.parametrize("other", [{"nodes": 32}, {"batch_per_node": 64}], ids=str)
+@pytest.mark.parametrize("n_seeds", [2, 3])
+def test_runs_under_other_conditions_take_no_verdict_away(other: dict[str, Any], n_seeds: int) -> None:
+    """Whole runs on 32 nodes, as long and before those on 4 in the file, made the claim "conditions not met"."""
+    others = whole(20.0, n_seeds, **other)
+    for group in others:
+        group["runs"] = [f"{run}-other" for run in group["runs"]]
+    row = row_of([*others, *whole(0.2)])
+    assert (row["verdict"], row["n"]) == ("reproduced", 2), row["why"]
+    assert row_of(others)["verdict"] == "conditions not met"
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,41 @@ def test_each_number_of_nodes_has_a_column_and_the_first_has_the_reference() -> 
     assert all({"dense", "gTop-k"} <= of_panel for of_panel in labels)
 
 
+def changed(made: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    data = settings.pop("data", made["data"])
+    name = " ".join(map(str, (*settings.values(), data)))
+    return made | {"runs": [f"{made['runs'][0]}-{name}"], "settings": made["settings"] | settings, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [({"precision": "bfloat16"}, ("bfloat16", "float32")), ({"data": "cifar10"}, ("CIFAR-10", "JPEG"))],
+    ids=["precision", "data"],
+)
+def test_unlike_data_or_precision_share_no_panel(other: dict[str, Any], told: tuple[str, str]) -> None:
+    """The last dense of the file, of other images, stood beside sparse runs, and the one like them was gone."""
+    alike = [run("dense", 141), run("gtopk", 141)]
+    rows = convergence.table(results(*alike, changed(run("dense", 141), **other), changed(run("topk", 15), **other)))
+    titles = [panel.get_title() for panel in convergence.draw(rows).axes if panel.get_title()]
+    assert len(titles) == 2 and all(any(word in title for title in titles) for word in told)
+    kinds = {(row["algo"], row["data"], row["precision"]) for row in rows if row["source"] == "trained"}
+    assert len(kinds) == 4
+    short = [changed(run(algo, 15), **other) for algo in ("dense", "topk")]
+    rows = convergence.table(results(*alike, *short))
+    assert {row["algo"] for row in rows if row["source"] == "trained"} == {"dense", "gtopk"}, "shorter ones alone"
+
+
+def test_another_density_is_another_curve_with_its_label() -> None:
+    """Both were one line, from the end of one back to the beginning of the other."""
+    groups = run("gtopk", 141), changed(run("gtopk", 141), density=0.01), run("dense", 141)
+    figure = convergence.draw(convergence.table(results(*groups)))
+    drawn = [line for panel in figure.axes for line in panel.get_lines()]
+    assert {"gTop-k, ρ = 0.001", "gTop-k, ρ = 0.01", "dense"} <= {str(line.get_label()) for line in drawn}
+    for line in drawn:
+        if "rate" not in str(line.get_label()):
+            assert list(line.get_xdata()) == sorted(set(line.get_xdata()))
+
+
 def test_the_minutes_are_those_of_the_published_throughput() -> None:
     paper = summaries.load().paper
     rows = [row for row in convergence.table(results(run("gtopk", 141), run("gtopk_butterfly", 141)))]

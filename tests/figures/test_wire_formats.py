@@ -31,8 +31,10 @@ def test_formats_stand_beside_pairs_of_their_seeds() -> None:
     assert [row["test accuracy (%)"] for row in rows] == pytest.approx([55.0, 55.0, 51.0, 53.0])
     assert [row["source"] for row in rows] == ["trained", "trained as pairs", "trained", "trained"]
     assert [row["above pairs (points)"] for row in rows] == [None, None, pytest.approx(1), pytest.approx(-2)]
-    assert rows[3]["from"] == pytest.approx(-2 - 6.3138), "of two pairs, one point either side of their mean"
-    assert rows[2]["from"] is rows[2]["to"] is None, "at the high rate one pair of seeds has no interval"
+    assert rows[3]["from (points)"] == pytest.approx(-2 - 6.3138), "of two pairs, one point either side of their mean"
+    assert rows[2]["from (points)"] is rows[2]["to (points)"] is None, (
+        "at the high rate one pair of seeds has no interval"
+    )
     assert [row["bytes a pair"] for row in rows] == pytest.approx([8, 5.5, 3.5, 2.44], abs=0.1)
 
 
@@ -64,7 +66,7 @@ def test_at_the_high_rate_the_last_five_epochs_are_averaged_and_after_it_the_las
             if row["format"] == "packed"
         )
         assert row["epochs averaged"] == averaged and row["above pairs (points)"] == pytest.approx(10 / averaged)
-        assert (row["from"] is None) == (averaged == 5)
+        assert (row["from (points)"] is None) == (averaged == 5)
 
 
 def test_without_runs_there_are_no_rows() -> None:

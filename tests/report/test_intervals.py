@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -95,5 +96,11 @@ def test_noise_is_that_between_repeats_of_one_setting() -> None:
 
     assert intervals.noise_of_repeats([run(90.0), run(90.3), run(50.0, 8)]) == pytest.approx(0.3)
     assert intervals.noise_of_repeats([run(90.0), run(50.0, 8)]) is None
-    committed = intervals.noise_of_repeats(summaries.load().reference)
+    reference = summaries.load().reference
+    committed = intervals.noise_of_repeats(reference)
+    settings = Counter(
+        (one["model"], *(str(one[name]) for name in ("algo", "density", "nodes", "batch_per_node", "lr")))
+        for one in reference
+    )
+    assert {setting[0] for setting, count in settings.items() if count > 1} == {"vgg16"}, "as the verdicts say"
     assert committed == pytest.approx(math.sqrt((0.1**2 + 0.14**2 + 0.15**2 + 0.65**2) / 4), abs=1e-3)

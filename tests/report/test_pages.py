@@ -280,8 +280,10 @@ def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
     made[3]["settings"]["nodes"] = 32
     said = page_parts.status(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}), "")
     line = next(line for line in said.splitlines() if "Accuracy" in line)
+    how = "(schedule of 141 epochs compressed to 5, float32)"
     assert line.endswith(
-        "ResNet-20 on 4 nodes (schedule of 141 epochs compressed to 5, float32): dense 50.00 %, gTop-k 48.00 % (n = 1)."
+        f"is ResNet-20 on 4 nodes {how}: dense 50.00 %, gTop-k 48.00 % (n = 1); "
+        f"ResNet-20 on 32 nodes {how}: gTop-k 48.00 % (n = 1)."
     )
 
 
