@@ -41,7 +41,10 @@ def node_seconds(text: str) -> tuple[float, float | None] | None:
         compute, plus, compress = text.partition("+")
         compute_s, compress_s = float(compute), float(compress) if plus else None
     except ValueError:
-        raise ConfigError(f"node={text}: choose paper, measured, or seconds as in 0.14+0.09.") from None
+        raise ConfigError(
+            f"node={text}: choose paper, measured, or seconds as in 0.14+0.09"
+            + (f"; {text} is of `repro run cluster=lab`." if text in ("paper_compute", "stated") else ".")
+        ) from None
     if not (0 < compute_s <= MOST_S and 0 <= (compress_s or 0.0) <= MOST_S):
         raise ConfigError(
             f"node={text}: seconds of compute must be above 0, of compress at least 0, both at most {MOST_S:g}."

@@ -189,8 +189,12 @@ def check_key(name: str, known: list[str], said: str) -> None:
 
 
 def near(name: str, known: list[str], form: str) -> str:
-    matches = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {form.format(matches[0])}?" if matches else ""
+    shared = name.rpartition(".")[0] + "." if "." in name else ""
+    own = [one.removeprefix(shared) for one in known if one.startswith(shared)]  # what they share makes none near
+    if not own:
+        shared, own = "", known
+    matches = difflib.get_close_matches(name.removeprefix(shared), own, n=1)
+    return f" Did you mean {form.format(shared + matches[0])}?" if matches else ""
 
 
 def check_option(group: str, value: str, key: str = "") -> None:

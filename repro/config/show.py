@@ -34,5 +34,5 @@ def _lines(values: dict[str, Any], group: str = "", indent: str = "") -> Iterato
 def _line(indent: str, key: str, value: Any, about: dict[str, Any]) -> str:
     flow = None if isinstance(value, list | dict) else False  # PyYAML's None: a list stays on its key's line
     written = yaml.safe_dump({key.rpartition(".")[2]: value}, default_flow_style=flow, width=10_000).strip()
-    allowed = groups.allowed(key, about)
+    allowed = groups.allowed(key, about) if value != 0 or key not in ("data.image_size", "data.sequence") else ""
     return indent + written + (f"  # {allowed}" if allowed else "")

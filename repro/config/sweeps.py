@@ -86,6 +86,8 @@ def network_files(overrides: list[str]) -> list[str]:
             continue
         if "," in path and not Path(path).is_file():
             raise ConfigError(f"{text}: only the names of networks sweep; give one file at a time.")
+        if not Path(path).exists():
+            raise ConfigError(f"network={path}: there is no such file; `repro bench network` writes one.")
         try:
             values = yaml.safe_load(Path(path).read_text())
             values = {"name": Path(path).stem, "bits_per_s": 0.0, **values}

@@ -222,9 +222,11 @@ def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, A
     left_out = []
     places = [place for place in run_folders(runs) if not only or place.parent.name in only]
     if not places:
-        wanted = f" of {', '.join(only)}" if only else ""
+        begun = sorted({place.parent.name for place in run_folders(runs)})
+        if begun:
+            raise ConfigError(f"--only {', '.join(only)}: {runs} has no runs of it; there are {', '.join(begun)}.")
         raise ConfigError(
-            f"{runs}: there is no run folder{wanted}. Name the one that `repro run` wrote to: --runs results/runs."
+            f"{runs}: there is no run folder. Name the one that `repro run` wrote to: --runs results/runs."
         )
     for place in places:
         try:

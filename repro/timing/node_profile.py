@@ -80,7 +80,9 @@ def published(config: Config) -> Node:
     parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
     if name not in rates or not isinstance(rates[name], dict):
         known = [model for model, of_model in rates.items() if isinstance(of_model, dict)]
-        raise ConfigError(f"node=paper knows {', '.join(known)}, not {name}; type node=measured or seconds.")
+        raise ConfigError(
+            f"node=paper knows {', '.join(known)}, not {name}; type node=measured, or seconds as in node=0.14+0.09."
+        )
     batch, sparse = summaries.timed_batch(paper, name), about(config.algo.name)["family"] == "sparse"
     sparse_s = parts[name]["compress"] if name in parts else None  # no parts are published of the LSTM's iteration
     compress_s = 0.0 if not algorithms.compresses(config.algo) else sparse_s if sparse else None

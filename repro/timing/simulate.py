@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from repro import algorithms, screen
+from repro.children import end_with_parent
 from repro.comm import cost_formulas, replay
 from repro.comm.bucket_spans import Shapes
 from repro.comm.traffic import Link, Round, framing
@@ -84,9 +85,8 @@ def run(
     found = crossovers(rows, settled)
     for line in found:
         about = "".join(f", {key}={line[key]}" for key in settled)
-        print(screen.sentence(
-            f"{line['model']}, {line['parameters']:,} parameters{about}: {line['algo']} beats topk {line['at']}"
-        ))  # fmt: skip
+        won = f"{line['algo']} communicates faster than topk {line['at']}"
+        print(screen.sentence(f"{line['model']}, {line['parameters']:,} parameters{about}: {won}"))
     if out is not None:
         wire = configs[0].network
         report = {
@@ -233,11 +233,15 @@ def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = 
         return dry_run.all_rounds(config.algo, size, parameters, k, shapes=shapes)
     parts = len(os.sched_getaffinity(0))
     ranks = [range(part, size, parts) for part in range(parts)]
-    # One thread each: those that torch had before the fork are not in the child, which would wait for them for ever.
-    with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), _begin, (os.getpid(),)) as pool:
         jobs = [pool.submit(dry_run.all_rounds, config.algo, size, parameters, k, part, shapes) for part in ranks]
         found = [job.result() for job in jobs]
     return [found[rank % parts][rank // parts] for rank in range(size)]
+
+
+def _begin(parent: int) -> None:
+    end_with_parent(parent)
+    torch.set_num_threads(1)  # those before the fork are not in the child, which would wait for them for ever
 
 
 def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | None:

@@ -75,8 +75,9 @@ def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
     lines = [f"Times are of one iteration on one node: {', '.join(sources) or 'none yet'}."]
     for config, summary in zip(configs, summaries, strict=True):
         if ended_in_warmup(config, summary):
+            of = "the bytes are those" if config.stages == 1 else "beside the activations the bytes are those"
             lines.append(
-                f"{config.algo.name} ended inside its density warm-up: the bytes are those of density "
+                f"{config.algo.name} ended inside its density warm-up: {of} of density "
                 f"{summary['density']:g} (k = {summary['k']:,}), and fewer follow at density {config.density:g}."
             )
         warmup, made = config.algo.options.get("warmup_steps", 0), summary["step"] or 0
