@@ -186,7 +186,7 @@ def measured_note(rows: list[Row]) -> str:
 def _ink_on(colour: str) -> str:
     """Returns black or white, whichever can be read better on the colour."""
     red, green, blue = to_rgb(colour)
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.4 else "black"
 
 
 def one_map(panel: Axes, rows: Sequence[Row]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import made_up_results
 import pytest
+from matplotlib.colors import to_rgb
 
 from repro import cli
 from repro.config.compose import compose
@@ -104,3 +105,11 @@ def test_a_key_that_the_strategies_choose_is_refused(typed: str) -> None:
     key = typed.partition("=")[0]
     with pytest.raises(ConfigError, match=rf"^{key}=: repro strategies predicts .* Leave {key} out; model, nodes"):
         cli.app(["strategies", "algo=gtopk", "cluster=local", typed], standalone_mode=False)
+
+
+@pytest.mark.parametrize("colour", strategies.COLOURS.values(), ids=strategies.COLOURS.keys())
+def test_what_a_cell_says_can_be_read_on_its_colour(colour: str) -> None:
+    """White on the green of gTop-k had a contrast of 3.4; small text needs 4.5 (WCAG 2.1, 1.4.3)."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+    assert {"white": 1.05 / light, "black": light / 0.05}[strategies._ink_on(colour)] > 4.5
