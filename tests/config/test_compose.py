@@ -91,7 +91,7 @@ WRONG = {
     "model=resnet2": "Did you mean model=resnet20?",
     "algo=gtopq": "gtopk_butterfly",
     "algo.rout=tree": "Did you mean algo.route?",
-    "algo=randomk algo.wire=gaps": "It has algo.seed, algo.correction",
+    "algo.nope=1": "It has algo.selector, algo.wire",
     "network=/nosuch.yaml": "network=/nosuch.yaml: there is no such file; `repro bench network` writes one.",
     "algo.route=ring": "choose one of tree, butterfly",
     "algo.route=3": "expected a text",
