@@ -48,8 +48,14 @@ def group(
     return {
         "settings": {
             "model": {"name": model, "options": {}},
-            "algo": {"name": algo, "options": {"residual": "exact" if "butterfly" in algo else "paper"}},
-            "data": {"name": data, "image_size": 32},
+            "algo": {
+                "name": algo,
+                "sparse": algo != "dense",
+                "options": {"residual": "exact" if "butterfly" in algo else "paper"},
+            },
+            "data": {"name": data, "classes": 10, "image_size": 32},
+            "network": {"name": "ethernet1g", "alpha_s": 1e-3, "beta_s_per_byte": 9e-9},
+            "cluster": {"name": "local"},
             "nodes": nodes,
             "batch_per_node": batch,
             "accumulate": 1,
@@ -66,6 +72,7 @@ def group(
             "weight_decay": 1e-4,
             "momentum": 0.9,
             "density": 1.0 if algo == "dense" else density,
+            "density_warmup": [0.004] if algo != "dense" and density < 0.004 else [],
         },
         "data": f"{data} (JPEG folder)",
         "seeds": list(range(n_seeds)),

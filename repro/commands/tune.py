@@ -56,8 +56,8 @@ def tune(
     weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
-    curves, all on one schedule, times the predicted iteration, with the range over seeds; a dash and its best value
-    where a curve never gets there.
+    curves, all on one schedule and of one number of nodes, times the predicted iteration, with the range over seeds; a
+    dash and its best value where a curve never gets there.
     """
     from repro import screen
     from repro.config import compose

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -31,8 +30,8 @@ STEP, LEAST = 0.05, 0.4  # targets are multiples of the first, and no less than 
 def table(results: Results) -> list[Row]:
     """Returns for each model, algorithm, P and bandwidth the minutes until its curve reaches the target.
 
-    The target is the highest multiple of 5 % that two algorithms reach on one schedule. An algorithm that does not
-    reach it has one row for each P, without minutes.
+    Each P has its own target: the highest multiple of 5 % that two algorithms reach in the curves compared there. An
+    algorithm that does not reach it has one row for each P, without minutes.
     """
     trained = [
         group
@@ -42,41 +41,29 @@ def table(results: Results) -> list[Row]:
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]
-        target = highest(own)
         sizes = [group.per_step["k"] for group in own if group.settings["density"] == 1]
-        if target is None or not sizes:
-            continue
-        chosen = time_to_target.of_one_schedule(own, target)
         for nodes in NODES:
-            for found in _of_each_algorithm(chosen, target, nodes):
+            target = highest(own, nodes)
+            if target is None or not sizes:
+                continue
+            chosen = time_to_target.comparable(own, target, nodes)
+            for found in time_to_target.of_each_algorithm(chosen, target):
                 rows += _minutes(found, nodes, sizes[0], _compute_s(found.group, chosen))
     return rows
 
 
-def highest(trained: Iterable[Group]) -> float | None:
-    """Returns the highest multiple of STEP that at least two algorithms reach, else one; None if none has LEAST."""
-    trained = list(trained)
+def highest(trained: Sequence[Group], nodes: int = 0) -> float | None:
+    """Returns the highest multiple of STEP that at least two algorithms reach, else one; None if none has LEAST.
+
+    They reach it in the curves that are compared where P is `nodes`.
+    """
     for count in (2, 1):
         for step in range(round(1 / STEP), round(LEAST / STEP) - 1, -1):
             target = round(step * STEP, 2)
-            chosen = time_to_target.of_one_schedule(trained, target)
-            if sum(bool(found.samples) for found in _of_each_algorithm(chosen, target)) >= count:
+            chosen = time_to_target.comparable(trained, target, nodes)
+            if sum(bool(found.samples) for found in time_to_target.of_each_algorithm(chosen, target)) >= count:
                 return target
     return None
-
-
-def _of_each_algorithm(chosen: Iterable[Group], target: float, nodes: int = 0) -> list[Reach]:
-    """Returns when each algorithm, at each density, reached the target: on `nodes` nodes if two were trained on those.
-
-    Otherwise on those that most were trained on: curves of unlike P are not compared.
-    """
-    alike: dict[tuple[str, float], dict[int, list[Group]]] = {}
-    for group in chosen:
-        alike.setdefault((group.algo, group.settings["density"]), {}).setdefault(group.nodes, []).append(group)
-    counts = Counter(on for own in alike.values() for on in own)
-    on = nodes if counts[nodes] > 1 else max(counts, key=lambda on: (counts[on], -on), default=0)
-    found = [time_to_target.soonest(own[on], target) for own in alike.values() if on in own]
-    return [one for one in found if one is not None]
 
 
 def _form(group: Group) -> str | None:
@@ -114,7 +101,7 @@ def _minutes(found: Reach, nodes: int, parameters: int, compute_s: float) -> lis
         "curve_nodes": group.nodes,
         "schedule": time_to_target.schedule(group),
         "precision": settings["precision"],
-        "n": group.n,
+        "n": found.n,
         "best": found.best,
         "epochs": found.said(),
         "compute_s": compute_s,
@@ -142,6 +129,9 @@ def draw(rows: list[Row]) -> Figure:
     for (place, model), (column, nodes) in product(enumerate(models), enumerate(NODES)):
         panel = panels[place][column]
         mine = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
+        if not mine:  # the curves of this P are all below the least target
+            panel.set_axis_off()
+            continue
         for algo in _draw.algos_of(mine):
             own = [row for row in mine if row["algo"] == algo and row["minutes"] is not None]
             for density in sorted({row["density"] for row in own}):
@@ -165,17 +155,19 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for model in models:
-        mine = [row for row in rows if row["model"] == model]
-        curves = {(row["algo"], row["density"], row["curve_nodes"]): row for row in mine}
-        said = [
-            f"{_draw.algo_name(row['algo'])} (P = {row['curve_nodes']}): {row['epochs']}" for row in curves.values()
-        ]
-        lines.append(
-            f"{_draw.model_name(model)}, {100 * mine[0]['target']:g} % on the schedule of {mine[0]['schedule']}, "
-            f"{mine[0]['precision']}: {'; '.join(said)}."
-        )
+        panels: dict[str, list[int]] = {}  # P by what is said of the curves there
+        for nodes in NODES:
+            curves = {(r["algo"], r["density"]): r for r in rows if (r["model"], r["nodes"]) == (model, nodes)}
+            if not curves:
+                continue
+            said = "; ".join(f"{_draw.algo_name(row['algo'])}: {row['epochs']}" for row in curves.values())
+            row, *_ = curves.values()  # what is compared has one target, schedule, precision and P
+            about = f"{100 * row['target']:g} % on the schedule of {row['schedule']}, {row['precision']}"
+            panels.setdefault(f"{about}, in curves of P = {row['curve_nodes']}: {said}.", []).append(nodes)
+        for said, at in panels.items():
+            lines.append(f"{_draw.model_name(model)}, P = {' and '.join(map(str, at))}: {said}")
     return [
         "Minutes = epochs to the target in committed curves x an iteration: compute of one rank timed here, the median "
         "of these runs, as unlike machines timed them; each run's own compress; messages by the published formulas on "

@@ -43,15 +43,20 @@ def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Poo
     A seed that was trained more than once, as on two processors, which round unlike, has the mean of its runs. Groups
     that kept the mean of their seeds alone count where no other has a seed's own: the one of the most seeds.
     """
+    evaluated = [group for group in groups if _is_evaluated(group, epoch, epochs)]
+    return [_pooled(same, epoch, epochs) for same in of_one_setting(evaluated)]
+
+
+def of_one_setting(groups: Iterable[Group]) -> list[list[Group]]:
+    """Returns the groups in lists of one setting, but for where they end, and one data."""
     settings: dict[str, list[list[Group]]] = {}
-    for group in (group for group in groups if _is_evaluated(group, epoch, epochs)):
+    for group in groups:
         of_setting = settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), [])
         members = next((some for some in of_setting if all(_same_data(group, one) for one in some)), None)
         if members is None:
             of_setting.append(members := [])
         members.append(group)
-    alike = [members for of_setting in settings.values() for members in of_setting]
-    return [_pooled(same, epoch, epochs) for same in alike]
+    return [members for of_setting in settings.values() for members in of_setting]
 
 
 def _is_evaluated(group: Group, epoch: float, epochs: int) -> bool:

@@ -10,25 +10,32 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from repro.report import prefixes
 from repro.report.summaries import Group, Results
+from repro.screen import plural
 
 EXPERIMENTS = ("convergence", "families", "language")  # whose curves are read; a name may go on after these
 RULE = "the first of two evaluations in a row that are as good, or the last of a curve"  # for captions and printed text
+TOO_SHORT = "trained for too few epochs"  # of seeds that are left out
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Says when the runs of `group` became as good as `target`, by the rule above, if all of them did.
+    """Says when the runs of one setting became as good as `target`, by the rule above, if all of them did.
 
     `epochs` and `samples` have one number for each seed; where a summary has only mean and deviation over seeds, one
-    for the mean plus the deviation and one for the mean less it. They are empty if not all of these got there.
+    for the mean plus the deviation and one for the mean less it. They are empty if not all of these got there. A seed
+    with only the first epochs of its schedule, which end before the target, is left out: it may get there later.
     """
 
-    group: Group
+    group: Group  # of several that differ in where they end, the longest
     target: float
     epochs: tuple[float, ...]
     samples: tuple[float, ...]
-    elsewhere: str = ""  # in what they differ from the runs that are compared, if they got there: schedule or precision
+    n: int  # seeds that got there; all, where they did not
+    left_out: int = 0
+    missed: str = ""  # why the target does not count as reached where the best value is as good
+    elsewhere: str = ""  # in what they differ from the runs that are compared, if they got there
 
     @property
     def best(self) -> float:
@@ -39,22 +46,15 @@ class Reach:
     def mean_samples(self) -> float:
         return statistics.fmean(self.samples)
 
-    @property
-    def missed(self) -> str:
-        """Says why the target does not count as reached where the best value is as good; "" where there is no such."""
-        measure = self.group.metric
-        if self.samples or self.elsewhere or not measure.reached(self.best, self.target):
-            return ""
-        once = all(any(measure.reached(value, self.target) for value in curve) for curve in _curves(self.group))
-        return "not twice in a row" if once else "not by all seeds"
-
     def said(self) -> str:
         """Says how sure this is: the number of seeds, and their range in epochs."""
         if not self.epochs:
-            best_value = self.group.metric.short(self.best)
-            return f"{self.missed or 'not'} in {self.group.epochs:g} epochs, best {best_value}"
+            not_there = self.elsewhere or f"{self.missed or 'not'} in {self.group.epochs:g} epochs"
+            return f"{not_there}, best {self.group.metric.short(self.best)}"
         low, high = min(self.epochs), max(self.epochs)
-        return f"{f'epoch {low:g}' if low == high else f'epochs {low:g} to {high:g}'}, n = {self.group.n}"
+        left_out = f"{plural(self.left_out, 'seed')} left out, {TOO_SHORT}" if self.left_out else ""
+        span = f"epoch {low:g}" if low == high else f"epochs {low:g} to {high:g}"
+        return ", ".join(filter(None, (span, f"n = {self.n}", left_out)))
 
 
 def best(group: Group) -> float:
@@ -62,14 +62,39 @@ def best(group: Group) -> float:
     return group.metric.worst if found is None else found
 
 
-def reach(group: Group, target: float) -> Reach:
-    settings = group.settings
-    batch = group.nodes * settings["batch_per_node"] * settings["accumulate"]
-    firsts = [_first([group.metric.reached(value, target) for value in curve]) for curve in _curves(group)]
-    got = [group.curve[place] for place in firsts if place is not None]
-    if not got or len(got) < len(firsts):
-        return Reach(group, target, (), ())
-    return Reach(group, target, tuple(row["epoch"] for row in got), tuple(row["step"] * batch for row in got))
+def reach(same: Sequence[Group], target: float) -> Reach:
+    """Returns when the runs of groups of one setting, that may end at unlike epochs, became as good as `target`.
+
+    A seed that was trained more than once counts by its longest curve. Groups that kept the mean of their seeds alone
+    count where no other has a seed's own: of these the longest.
+    """
+    by_length = sorted(same, key=lambda group: group.epochs, reverse=True)
+    runs: dict[int, tuple[Group, list[bool]]] = {}
+    for group in [group for group in by_length if _by_seed(group)] or by_length[:1]:
+        # a mean more and less its deviation stand for two of the seeds
+        for seed, curve in zip(group.seeds, _curves(group), strict=False):
+            runs.setdefault(seed, (group, [group.metric.reached(value, target) for value in curve]))
+    longest = next(group for group, _ in runs.values())
+    found = [(group, _first(reached)) for group, reached in runs.values()]
+    got = [group.curve[place] for group, place in found if place is not None]
+    left_out = sum(place is None and _by_seed(group) and _is_cut(group) for group, place in found)
+    n = len(runs) if _by_seed(longest) else longest.n
+    if got and len(got) + left_out == len(found):
+        batch = longest.nodes * longest.settings["batch_per_node"] * longest.settings["accumulate"]
+        epochs, samples = zip(*((row["epoch"], row["step"] * batch) for row in got), strict=True)
+        return Reach(longest, target, epochs, samples, n - left_out, left_out)
+    once = all(any(reached) for _, reached in runs.values())
+    missed = "not twice in a row" if once else "not by all seeds"
+    return Reach(longest, target, (), (), n, missed=missed if longest.metric.reached(best(longest), target) else "")
+
+
+def _by_seed(group: Group) -> bool:
+    return group.n == 1 or bool(group.seed_accuracies)
+
+
+def _is_cut(group: Group) -> bool:
+    """Returns whether a run has only the first epochs of its schedule."""
+    return group.settings["steps"] is not None or not (group.whole or group.compressed)
 
 
 def _first(reached: Sequence[bool]) -> int | None:
@@ -101,30 +126,48 @@ def schedule(group: Group) -> str:
     return f"{written} epochs compressed to {group.settings['epochs']}" if group.compressed else f"{written} epochs"
 
 
-def of_one_schedule(groups: Iterable[Group], target: float, precision: str = "float32") -> list[Group]:
-    """Returns the groups of one schedule and one precision: those with which most algorithms reached the target.
+def comparable(groups: Iterable[Group], target: float, nodes: int = 0, precision: str = "float32") -> list[Group]:
+    """Returns the groups of one schedule, one precision and one P, as curves of unlike ones are not compared.
 
-    Of several, the schedule as it is written comes first, then `precision`.
+    These are those on `nodes` nodes if two algorithms were trained on them, else on any; of several those with which
+    most algorithms reached the target. Then the schedule as it is written comes first, then `precision`, then the P of
+    most algorithms, `nodes`, and the fewest nodes.
     """
-    alike: dict[tuple[str, str], list[Group]] = {}
+    alike: dict[tuple[str, str, int], list[Group]] = {}
     for group in groups:
-        alike.setdefault((schedule(group), group.settings["precision"]), []).append(group)
+        alike.setdefault((schedule(group), group.settings["precision"], group.nodes), []).append(group)
 
-    def order(own: Sequence[Group]) -> tuple[int, bool, bool, float]:
-        reached = {(g.algo, g.settings["density"]) for g in own if reach(g, target).samples}
+    def order(own: Sequence[Group]) -> tuple[bool, int, bool, bool, int, bool, int, float]:
+        trained, here = of_each_algorithm(own, target), own[0].nodes == nodes
+        reached = sum(bool(found.samples) for found in trained)
         preferred = own[0].settings["precision"] == precision
-        return len(reached), not own[0].compressed, preferred, max(group.epochs for group in own)
+        longest = max(group.epochs for group in own)
+        two_here, written = here and len(trained) > 1, not own[0].compressed
+        return two_here, reached, written, preferred, len(trained), here, -own[0].nodes, longest
 
     return max(alike.values(), key=order, default=[])
 
 
+def of_each_algorithm(groups: Iterable[Group], target: float) -> list[Reach]:
+    """Returns when each algorithm, at each density, reached the target in these groups, which are comparable."""
+    alike: dict[tuple[str, float], list[Group]] = {}
+    for group in groups:
+        alike.setdefault((group.algo, group.settings["density"]), []).append(group)
+    return [found for own in alike.values() if (found := soonest(own, target)) is not None]
+
+
+def reaches(groups: Iterable[Group], target: float) -> list[Reach]:
+    """Returns one item for each setting: seeds in groups that differ in where they end count together."""
+    return [reach(same, target) for same in prefixes.of_one_setting(groups)]
+
+
 def soonest(groups: Iterable[Group], target: float) -> Reach | None:
-    """Returns of these groups, which are alike, the one that needed the fewest samples; else the most accurate."""
-    reaches = [reach(group, target) for group in groups]
-    got = [one for one in reaches if one.samples]
+    """Returns of these groups' settings, which are alike, the one with the fewest samples; else the most accurate."""
+    known = reaches(groups, target)
+    got = [one for one in known if one.samples]
     if got:
         return min(got, key=lambda one: one.mean_samples)
-    return max(reaches, key=goodness, default=None)
+    return max(known, key=goodness, default=None)
 
 
 def goodness(found: Reach) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from repro.compression.pair_sizes import LOSSLESS
 from repro.config.schema import Config
@@ -23,15 +23,13 @@ def trained() -> list[Group]:
     return time_to_target.trained(summaries.load())
 
 
-def comparable(target: float, configs: Iterable[Config], groups: Sequence[Group]) -> list[Group]:
-    """Returns the curves of any of `configs` on one schedule, in one precision: where most reached the target.
+def comparable(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> list[Group]:
+    """Returns the curves of any of `configs` on one schedule, in one precision and of one P.
 
-    Of several precisions the planned one comes first. Another may stand in for it, but then for all algorithms.
+    The planned P and precision come first. Another may stand in for it, but then for all algorithms.
     """
-    configs = list(configs)
     known = {id(group): group for config in configs for group in of(config, groups)}
-    planned = {"precision": configs[0].precision} if configs else {}
-    return time_to_target.of_one_schedule(known.values(), target, **planned)
+    return time_to_target.comparable(known.values(), target, configs[0].nodes, configs[0].precision)
 
 
 def of(config: Config, groups: Sequence[Group]) -> list[Group]:
@@ -52,25 +50,27 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
 
 
 def reach(target: float, config: Config, curves: Sequence[Group], others: Sequence[Group] = ()) -> Reach | None:
-    """Returns when `config` reached the target in the best of its runs; None if there is no run.
+    """Returns when `config` reached the target in `curves`, which are comparable; None if there is no run.
 
-    Of those runs, ones with as many nodes come first; else it is taken to need as many samples on any number. A run
-    among `others`, on another schedule or in another precision, tells only how accurate it was: its times are of
-    another training.
+    It is taken to need as many samples on any number of nodes. A run among `others`, on another schedule, in another
+    precision or of another P, tells only how accurate it was: its times are of another training.
     """
     own = of(config, curves)
     if not own:
         found = time_to_target.soonest(of(config, others), target)
         return found and dataclasses.replace(
-            found, epochs=(), samples=(), elsewhere=_apart(found.group, curves) if found.samples else ""
+            found, epochs=(), samples=(), elsewhere=_apart(found.group, curves[0]) if found.samples else ""
         )
-    return time_to_target.soonest([g for g in own if g.nodes == config.nodes] or own, target)
+    return time_to_target.soonest(own, target)
 
 
-def _apart(group: Group, curves: Sequence[Group]) -> str:
-    """Returns in what a run differs from the curves that are compared, which have one schedule and precision."""
-    schedules = {time_to_target.schedule(curve) for curve in curves}
-    return "precision" if schedules == {time_to_target.schedule(group)} else "schedule"
+def _apart(group: Group, compared: Group) -> str:
+    """Says in what a run differs from one of the curves that are compared."""
+    if time_to_target.schedule(group) != time_to_target.schedule(compared):
+        return "on another schedule"
+    if group.settings["precision"] != compared.settings["precision"]:
+        return "in another precision"
+    return f"at P = {group.nodes}"
 
 
 def steps(found: Reach, config: Config) -> list[float]:
@@ -117,10 +117,9 @@ def cell(found: Reach | None, times_s: Sequence[float]) -> str:
         return "– (no curve)"
     measure = found.group.metric
     if not times_s:
-        elsewhere = {"schedule": "on another schedule", "precision": "in another precision"}.get(found.elsewhere)
-        return f"– (best {', '.join(filter(None, (measure.short(found.best), elsewhere or found.missed)))})"
+        return f"– (best {', '.join(filter(None, (measure.short(found.best), found.elsewhere or found.missed)))})"
     low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
-    spread = f"n = {found.group.n}" if low == high else f"{three(low)} to {three(high)}"
+    spread = f"n = {found.n}" if low == high else f"{three(low)} to {three(high)}"
     return f"{three(mean)} ({spread})"
 
 
@@ -141,16 +140,17 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
             f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
             f"{best} ({_training(first.group)})"
         )
-    nodes = ", ".join(map(str, sorted({one.group.nodes for one in got})))
-    seeds = sorted({one.group.n for one in got})
+    seeds = sorted({one.n for one in got})
     spread = "n = 1: one seed, so no spread is known" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
+    short = ", ".join(dict.fromkeys(one.group.algo for one in got if one.left_out))
+    spread += f"; seeds of {short} {time_to_target.TOO_SHORT} are left out" if short else ""
     return (
-        f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}, P = {nodes}; {spread}) times "
+        f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}; {spread}) times "
         f"the predicted iteration; it is reached at {time_to_target.RULE}; as many samples are taken to "
         "be needed on any number of nodes, and an epoch is the least that can be told apart"
     )
 
 
 def _training(group: Group) -> str:
-    """Says on what schedule and in what precision a run was: all that are compared have the same."""
-    return f"schedule of {time_to_target.schedule(group)}, {group.settings['precision']}"
+    """Says on what schedule, in what precision and of what P a run was: all that are compared have the same."""
+    return f"schedule of {time_to_target.schedule(group)}, {group.settings['precision']}, P = {group.nodes}"

@@ -18,7 +18,7 @@ def made(algo: str, best: float, nodes: int = 4, **settings: Any) -> dict[str, A
     """A run of 10 epochs in which the accuracy rises evenly to `best`."""
     group = made_up_groups.group("resnet20", algo, nodes=nodes)
     rows = [{"epoch": n, "step": 100 * n, "test_accuracy": best * n / 10, "test_accuracy_std": None} for n in range(11)]
-    whole = {"epochs": 141, "scale_schedule": False, "network": {"alpha_s": 1e-3}}
+    whole = {"epochs": 141, "scale_schedule": False}
     return group | {"curve": rows[1:], "settings": group["settings"] | whole | settings}
 
 
@@ -37,18 +37,21 @@ def test_what_misses_the_target_has_its_best_and_no_minutes() -> None:
     assert [(row["algo"], row["nodes"], row["best"]) for row in missed] == [("gtopk", 4, 0.86), ("gtopk", 32, 0.86)]
     assert len(rows) == 2 + 2 * 2 * len(time_to_accuracy.BITS_PER_S)
     figure = time_to_accuracy.draw(rows)
-    assert "gTop-k (P = 4): not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
+    said = "resnet20, P = 4 and 32: 90 % on the schedule of 141 epochs, float32, in curves of P = 4: dense: epoch 10"
+    assert said in " ".join(figure.notes).replace("ResNet-20", "resnet20")
+    assert "gTop-k: not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
     assert {line.get_label() for panel in figure.axes for line in panel.get_lines()} == {"dense", "Top-k"}
 
 
 def test_minutes_are_steps_times_the_iteration_and_curves_with_the_same_p_come_first() -> None:
-    at_4, at_32 = [made("dense", 0.93), made("topk", 0.91)], [made("dense", 1.0, nodes=32), made("topk", 1.0, nodes=32)]
+    at_4 = [made("dense", 0.93), made("topk", 0.91)]
+    at_32 = [made("dense", 1.0, nodes=32), made("topk", 0.86, nodes=32)]
     rows = time_to_accuracy.table(results(*at_4, *at_32))
     assert {(row["algo"], row["nodes"], row["curve_nodes"]) for row in rows} == {
         ("dense", 4, 4), ("dense", 32, 32), ("topk", 4, 4), ("topk", 32, 32)
     }  # fmt: skip
     fast = {(row["algo"], row["nodes"]): row for row in rows if row["bits_per_s"] == 1e10}
-    for (algo, nodes), steps in {("dense", 4): 1000, ("dense", 32): 900, ("topk", 4): 1000, ("topk", 32): 900}.items():
+    for (algo, nodes), steps in {("dense", 4): 1000, ("dense", 32): 900, ("topk", 4): 1000, ("topk", 32): 1000}.items():
         row = fast[algo, nodes]
         assert row["minutes"] == pytest.approx(steps * (0.1 + 0.01 + row["communicate_s"]) / 60)
     assert fast["topk", 4]["communicate_s"] == pytest.approx(2e-3, rel=0.02)  # log2 P latencies, and few bytes
@@ -64,6 +67,27 @@ def test_curves_of_unlike_numbers_of_nodes_share_no_panel(alone: str) -> None:
     fast = {row["algo"]: row for row in rows if (row["bits_per_s"], row["nodes"]) == (1e10, 32)}
     for row in fast.values():
         assert row["minutes"] == pytest.approx(125 * (0.1 + 0.01 + row["communicate_s"]) / 60)
+
+
+def test_each_p_has_its_own_target() -> None:
+    """The target of P = 4 left the panel of P = 32 empty where the curves of 32 missed it."""
+    at_4, at_32 = (
+        [made(algo, best, nodes=nodes) for algo in ("dense", "topk")] for nodes, best in ((4, 0.93), (32, 0.71))
+    )
+    rows = time_to_accuracy.table(results(*at_4, *at_32))
+    assert {(row["nodes"], row["target"]) for row in rows} == {(4, 0.9), (32, 0.7)}
+    assert all(row["minutes"] is not None for row in rows)
+    figure = time_to_accuracy.draw(rows)
+    assert [panel.get_ylabel() for panel in figure.axes] == ["minutes to 90 %", "minutes to 70 %"]
+    notes = " ".join(figure.notes)
+    assert "P = 4: 90 % on the schedule of" in notes and "P = 32: 70 % on the schedule of" in notes
+
+
+def test_a_panel_without_a_target_is_left_blank() -> None:
+    low = [made(algo, 0.3, nodes=32) for algo in ("dense", "topk")]
+    rows = time_to_accuracy.table(results(made("dense", 0.93), made("topk", 0.91), *low))
+    assert {row["nodes"] for row in rows} == {4}
+    assert [panel.axison for panel in time_to_accuracy.draw(rows).axes] == [True, False]
 
 
 def test_curves_of_a_compressed_schedule_stand_apart() -> None:

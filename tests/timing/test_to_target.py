@@ -69,7 +69,6 @@ def test_other_updates_are_other_runs() -> None:
 )
 def test_a_planned_run_that_selects_or_clips_otherwise_has_no_curve_of_these(other: str) -> None:
     made = groups()
-    made[1].settings["density_warmup"] = [0.004]  # as conf/ has it
     assert to_target.of(own("algo=topk")["topk"], made) == made[1:]
     assert to_target.of(own("algo=topk", *other.split())["topk"], made) == []
 
@@ -100,22 +99,57 @@ def test_dense_that_clips_is_another_run_too() -> None:
 def test_curves_of_one_precision_are_compared_the_planned_one_where_it_says_as_much() -> None:
     float32, bfloat16 = groups(), [replace(g, settings=g.settings | {"precision": "bfloat16"}) for g in groups()]
     every, planned = [*bfloat16, *float32], own("algo=dense,topk")
-    assert to_target.comparable(0.3, planned.values(), every) == float32
-    assert to_target.comparable(0.3, own("algo=dense,topk", "precision=bfloat16").values(), every) == bfloat16
-    of_both = to_target.comparable(0.3, planned.values(), [*bfloat16, float32[0]])
+    assert to_target.comparable(0.3, list(planned.values()), every) == float32
+    assert to_target.comparable(0.3, list(own("algo=dense,topk", "precision=bfloat16").values()), every) == bfloat16
+    of_both = to_target.comparable(0.3, list(planned.values()), [*bfloat16, float32[0]])
     assert of_both == bfloat16, "the planned precision has dense alone"
     assert ", bfloat16, P = 4;" in to_target.origin(0.3, [to_target.reach(0.3, planned["topk"], of_both)])
-    chosen = to_target.comparable(0.495, planned.values(), [float32[0], bfloat16[1]])
+    chosen = to_target.comparable(0.495, list(planned.values()), [float32[0], bfloat16[1]])
     missed = to_target.reach(0.3, planned["topk"], chosen, [bfloat16[1]])
     assert to_target.cell(missed, ()) == "– (best 49.0 %, in another precision)"
 
 
-def test_a_run_with_as_many_nodes_comes_before_one_that_was_sooner() -> None:
-    here = groups()[0]
-    there = replace(here, settings=here.settings | {"nodes": 2})
-    assert to_target.reach(0.3, own()["dense"], [there, here]).group is here
-    assert to_target.reach(0.3, own("nodes=2")["dense"], [there, here]).group is there
-    assert to_target.reach(0.3, own("nodes=16")["dense"], [there, here]).group is there  # half of the samples
+def at(nodes: int, *of: Group) -> list[Group]:
+    return [replace(group, settings=group.settings | {"nodes": nodes}) for group in of]
+
+
+def test_curves_of_one_p_are_compared_the_planned_one_if_two_algorithms_have_it() -> None:
+    """Of each algorithm the curves of the planned P counted if it had any, else those of another P beside them."""
+    here, there, planned = groups(), at(32, *groups()), list(own("algo=dense,topk", "nodes=32").values())
+    assert to_target.comparable(0.3, planned, [*here, *there]) == there
+    alone = [*here, there[0]]  # dense
+    chosen = to_target.comparable(0.3, planned, alone)
+    assert chosen == here
+    assert {to_target.reach(0.3, one, chosen, alone).group.nodes for one in planned} == {4}
+    only_dense = list(own("algo=dense", "nodes=32").values())
+    assert to_target.comparable(0.3, only_dense, alone) == there[:1]
+
+
+def test_a_curve_of_another_p_tells_its_accuracy_and_no_time() -> None:
+    dense, topk = groups()
+    both = [dense, topk, *at(2, replace(topk, settings=topk.settings | {"density": 0.01}), dense)]
+    choices = ranked(0.3, both, "algo=dense,topk", "density=0.001,0.01", "nodes=4")
+    cells = {(row["algorithm"], row["density"]): row["to target (min)"] for row in planner.rows(choices)}
+    assert cells["topk", "0.01"] == "– (best 49.0 %, at P = 2)" and cells["topk", "0.001"].endswith("(n = 1)")
+    said = to_target.origin(0.3, [choice.reach for choice in choices])
+    assert "float32, P = 4; n = 1" in said
+    missed = to_target.origin(0.9, [to_target.reach(0.9, own()["dense"], [dense])])
+    assert missed.endswith("(schedule of 141 epochs compressed to 5, float32, P = 4)")
+
+
+def test_seeds_that_end_at_unlike_epochs_are_one_curve_with_a_range() -> None:
+    """`n = 1: one seed, so no spread is known` was said of the luckier of two."""
+    (dense, _), whole = groups(), {"epochs": 141, "scale_schedule": False}
+    slow = [row | {"test_accuracy": row["test_accuracy"] - 0.1} for row in dense.curve]
+    seeds = [
+        replace(dense, settings=dense.settings | whole, curve=slow),
+        replace(dense, settings=dense.settings | whole | {"epochs": 4}, seeds=[1], curve=dense.curve[:4]),
+    ]
+    assert steps(0.3, own()["dense"], seeds) == [300, 400]
+    assert "P = 4; n = 2 seeds)" in to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], seeds)])
+    seeds[1].curve[2:] = []
+    said = to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], seeds)])
+    assert "no spread is known; seeds of dense trained for too few epochs are left out)" in said
 
 
 def ranked(target: float, of: list[Group], *overrides: str) -> list[planner.Choice]:
