@@ -138,6 +138,22 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert float(at_once[2]) == pytest.approx(chosen["train_loss"], abs=0.00051)
 
 
+def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
+    groups = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
+    many = {g.algo: g.curve[-1] for g in groups if g.nodes == 32}
+    (few,) = (g.curve[-1] for g in groups if (g.algo, g.nodes) == ("dense", 4))
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    sentence = (
+        r"On 32 nodes, .* dense ends at ([\d.]+) % with a loss of ([\d.]+) \(n = 1\): ([\d.]+) points below its 4"
+    )
+    said = re.search(sentence, text)
+    accuracy = 100 * many["dense"]["test_accuracy"]
+    expected = [accuracy, many["dense"]["train_loss"], 100 * few["test_accuracy"] - accuracy]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.0051)
+    assert many["dense"]["step"] * 8 == pytest.approx(few["step"], rel=0.02), "an eighth of the steps"
+    assert many.keys() == {"dense"}, "then the sentence on sparse S-SGD is no longer true"
+
+
 def test_momentum_is_told_as_the_figure_has_it() -> None:
     after, before, masked, none = RULES
     trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
