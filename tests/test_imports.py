@@ -17,7 +17,7 @@ MODULES = {
     ".".join(("repro", *Path(name).with_suffix("").parts)).removesuffix(".__init__"): FILES[name] for name in FILES
 }
 ORDER = (
-    ("rng", "tables", "screen", "waiting", "iteration_time", "clock", "density", "whole_files", "json_text")
+    ("rng", "tables", "screen", "waiting", "children", "iteration_time", "clock", "density", "whole_files", "json_text")
     + ("metric", "clip", "state_form"),
     ("config",),
     ("compression",),

@@ -119,7 +119,7 @@ def test_unlike_data_or_precision_share_no_panel(other: dict[str, Any], told: tu
 
 def test_another_density_is_another_curve_with_its_label() -> None:
     """Both were one line, from the end of one back to the beginning of the other."""
-    groups = run("gtopk", 141), changed(run("gtopk", 141), density=0.01), run("dense", 141)
+    groups = run("gtopk", 141), changed(run("gtopk", 141), density=0.01, density_warmup=[]), run("dense", 141)
     figure = convergence.draw(convergence.table(results(*groups)))
     drawn = [line for panel in figure.axes for line in panel.get_lines()]
     assert {"gTop-k, ρ = 0.001", "gTop-k, ρ = 0.01", "dense"} <= {str(line.get_label()) for line in drawn}
