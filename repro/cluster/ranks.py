@@ -157,11 +157,12 @@ def run_rank(
     address: str = "",
     failed: Failed | None = None,
     switch: lab.Lab | None = None,
+    wires: transport.Wires | None = None,
 ) -> Any:
     """Joins the others as one rank and runs `main`. The first rank to fail leaves its error in the store for all."""
     outside = find_place(config) is not None  # started by torchrun or srun, at any time
     rank: Rank | None = None
-    wire: transport.GroupTransport | SocketTransport | None = None
+    wire: transport.GroupTransport | transport.MemoryTransport | SocketTransport | None = None
     began = time.perf_counter()
 
     def position() -> tuple[str | None, float]:
@@ -188,6 +189,8 @@ def run_rank(
                 if switch is not None and switch.held:
                     pace = Pace(switch.dilation * config.network.alpha_s, switch.line_bits_per_s)
                     wire = sockets.join(store, place.rank, place.size, address, config.timeout_s, pace)
+                elif wires is not None:
+                    wire = transport.MemoryTransport(place.rank, wires)
                 else:
                     wire = _join(config, place, store, device if own_gpu else None)
             except (ConfigError, KeyboardInterrupt) as error:
@@ -275,17 +278,22 @@ def _threads(
     make_joint: Joint | None,
     failed: Failed | None,
 ) -> Any:
-    """Runs ranks as threads, each with its own gloo group on one store in memory: 32 of them start within a second."""
+    """Runs ranks as threads, each with its own gloo group on one store in memory: 32 of them start within a second.
+
+    Ranks that share a GPU pass their messages there, in memory: gloo would carry each through the CPU's.
+    """
     store, data, size = dist.HashStore(), share(config), config.nodes
-    places, turns = _places(size), _turns(config)
-    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
+    places, turns, together = _places(size), _turns(config), on_one_device(config)
+    joint = make_joint(size) if make_joint is not None and together else None
+    on_gpu = together and size > 1 and device_of(config, places[0]).type == "cuda"
+    wires = transport.Wires(size, config.timeout_s) if on_gpu else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 
     def body(number: int) -> None:
         try:
             results[number] = run_rank(
-                config, places[number], store, main, data, interrupt, turns, joint, failed=failed
+                config, places[number], store, main, data, interrupt, turns, joint, failed=failed, wires=wires
             )
         except BaseException as error:
             failures.append(error)

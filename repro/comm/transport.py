@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from repro.clock import finish_stream
 
 class GroupTransport:
     """Gives each rank its own torch.distributed process group object, so that ranks may be threads or processes.
@@ -116,17 +117,25 @@ def nccl(store: dist.Store, rank: int, size: int, timeout_s: float, device: torc
 
 
 class MemoryTransport:
-    """Passes tensors in memory between ranks that are threads: real messages without torch.distributed."""
+    """Passes tensors in memory between ranks that are threads: real messages without torch.distributed.
+
+    On a GPU they stay there. Each rank waits for its own stream before it hands a copy over, and before it lets go of
+    one: ranks may use unlike streams, and the memory of a copy serves its sender's stream again.
+    """
 
     def __init__(self, rank: int, wires: Wires):
         self.rank, self.size, self.wires = rank, wires.size, wires
         self.asides = 0
 
     def send(self, x: Tensor, peer: int) -> None:
-        self.wires.box(self.rank, peer).put(x.clone())
+        copy = x.clone()
+        finish_stream()
+        self.wires.box(self.rank, peer).put(copy)
 
     def recv(self, into: Tensor, peer: int) -> None:
-        into.copy_(self.wires.take(peer, self.rank))
+        received = self.wires.take(peer, self.rank)
+        into.copy_(received)
+        finish_stream()
 
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
         self.send(x, to)
@@ -139,7 +148,9 @@ class MemoryTransport:
             self.recv(x, 0)
             return
         for peer in range(1, self.size):
-            x += self.wires.take(peer, 0)
+            received = self.wires.take(peer, 0)
+            x += received
+            finish_stream()
         for peer in range(1, self.size):
             self.send(x, peer)
 
