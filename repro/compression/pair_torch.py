@@ -60,7 +60,8 @@ def from_levels(ends: Tensor, codes: Tensor, value: Tensor) -> None:
 def _scales(ends: Tensor, n: int) -> list[Tensor]:
     """Returns, for each value, its block's smallest and largest magnitude and the distance between levels."""
     start, stop = (ends.int() << 16).view(torch.float32).unbind(1)
-    step = ((stop - start) / LEVEL).clamp(min=TINY)
+    # by a tensor: CUDA multiplies by the reciprocal of a number, which rounds otherwise
+    step = ((stop - start) / stop.new_tensor(LEVEL)).clamp(min=TINY)
     return [scale.repeat_interleave(BLOCK)[:n] for scale in (start, stop, step)]
 
 

@@ -1,0 +1,79 @@
+"""Training on a GPU: every algorithm, both ways of carrying messages, buckets beside backward, and going on."""
+
+import pytest
+import torch
+from tiny_runs import QUICK, config
+
+from repro import algorithms
+from repro.config import groups
+from repro.config.compose import algorithm
+from repro.runs import run_folder
+from repro.train import loop
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+NAMES = [name for name in groups.group_options("algo") if name != "ddp"]
+
+
+def steps(folder, *settings):
+    """The step lines of a run of four steps; the ranks' parameters are compared after each of them."""
+    run = config(folder, *QUICK, "nodes=4", "steps=4", "compare_every=1", *settings)
+    loop.run(run)
+    return [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+
+
+def alike(some, others, what=("bytes_sent", "messages", "rounds")):
+    assert len(some) == len(others) == 4
+    assert [[line[name] for name in what] for line in some] == [[line[name] for name in what] for line in others]
+    assert [line["loss"] for line in some] == pytest.approx([line["loss"] for line in others], rel=0.05)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_sends_and_learns_what_a_cpu_does(name, tmp_path):
+    there, here = (steps(tmp_path / device, f"algo={name}", f"device={device}") for device in ("cuda", "cpu"))
+    depends = algorithms.of(algorithm(name, {})).messages_depend_on_values
+    alike(there, here, () if depends else ("bytes_sent", "messages", "rounds"))
+
+
+@pytest.mark.parametrize("name", ["dense", "gtopk", "oktopk"])
+def test_processes_over_gloo_send_and_learn_what_threads_do_in_memory(name, tmp_path):
+    settings = [f"algo={name}", "device=cuda", "together=off"]
+    threads = steps(tmp_path / "threads", *settings)
+    alike(threads, steps(tmp_path / "processes", *settings, "cluster=processes"), ("messages", "rounds"))
+
+
+@pytest.mark.parametrize("wire", ["gaps", "gaps-bf16", "packed"])
+def test_wire_formats(wire, tmp_path):
+    there, here = (
+        steps(tmp_path / device, "algo=gtopk", f"algo.wire={wire}", f"device={device}") for device in ("cuda", "cpu")
+    )
+    alike(there, here)
+
+
+@pytest.mark.parametrize("cluster", ["local", "processes"])
+def test_buckets_are_sent_beside_backward(cluster, tmp_path):
+    settings = ["algo=gtopk", "bucket_mb=0.2", "scope=bucket", "device=cuda", "together=off"]
+    apart = steps(tmp_path / "apart", *settings)
+    alike(apart, steps(tmp_path / "beside", *settings, "overlap=on", f"cluster={cluster}"))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_ddp(nodes, tmp_path):
+    """One rank has its GPU to itself and takes NCCL; two share it, and take gloo."""
+    there = steps(tmp_path / "ddp", "algo=ddp", f"nodes={nodes}", "device=cuda", "cluster=processes")
+    alike(there, steps(tmp_path / "dense", "algo=dense", f"nodes={nodes}", "device=cuda"), ("bytes_sent",))
+
+
+@pytest.mark.parametrize("settings", [["precision=bfloat16"], ["together=on"], ["cluster=processes"]], ids=str)
+def test_a_run_goes_on_from_its_checkpoint(settings, tmp_path):
+    settings = [*QUICK, "algo=gtopk", "nodes=4", "device=cuda", "checkpoint_every=2", *settings]
+    first, whole = (config(tmp_path, *settings, f"steps={number}") for number in (2, 4))
+    loop.run(first)
+    first.folder.rename(whole.folder)
+    (whole.folder / "status.json").unlink()
+    loop.run(whole)
+    lines = [line for line in run_folder.read_metrics(whole.folder) if line["kind"] == "step"]
+    straight = steps(tmp_path / "straight", *settings[len(QUICK) :])
+    assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in straight], rel=0.05)
