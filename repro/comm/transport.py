@@ -15,6 +15,7 @@ from torch import Tensor
 
 from repro.clock import finish_stream
 
+
 class GroupTransport:
     """Gives each rank its own torch.distributed process group object, so that ranks may be threads or processes.
 
