@@ -21,9 +21,15 @@ def own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
 
 
 def device_of(config: Config, place: Place) -> torch.device:
-    """Returns the device of a rank. Raises ConfigError if a GPU is asked for where there is none."""
+    """Returns the device of a rank. Raises ConfigError if a GPU is asked for where there is none.
+
+    On a GPU it sees to it that precision=float32 is that: cuDNN takes the 10 bits of TensorFloat-32 unless told.
+    """
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
+    torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = (
+        "ieee"  # by default TensorFloat
+    )
     return torch.device("cuda", place.local_rank % torch.cuda.device_count())

@@ -22,9 +22,15 @@ def collect(
     add: Annotated[
         bool, typer.Option("--add/--replace", help="Keep what is there, and pool other seeds with it; or drop it.")
     ] = True,
+    stopped: Annotated[
+        bool, typer.Option("--stopped", help="Also runs that stopped, as runs of the epochs that they completed.")
+    ] = False,
+    times: Annotated[
+        bool, typer.Option("--times/--no-times", help="With their seconds, or without: others ran on the machine.")
+    ] = True,
 ) -> None:
     """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
-    finished runs count. They come to those that the summaries have, of which only the same runs are replaced.
+    finished runs count, unless you say --stopped. They come to those that the summaries have, of which only the same runs are replaced.
 
     \b
     repro results collect
@@ -36,7 +42,7 @@ def collect(
     from repro.screen import plural
 
     places.check_folder(out)
-    collected, left_out = summaries.collect(runs, only or [])
+    collected, left_out = summaries.collect(runs, only or [], stopped, times)
     if add:
         existing = summaries.saved(out)
         collected = {

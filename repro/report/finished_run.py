@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ TEXT, WHOLE, NUMBER, LIST, OBJECT, NULL = str, int, float, list, dict, type(None
 Fields = dict[str, tuple[type, ...]]
 
 # What is read of each file. A field that ends with "?" may be missing; those not named here may be anything.
-STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}  # of a run that is done
+STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}
 PROVENANCE: Fields = {
     "data?": (TEXT,), "fingerprint?": (TEXT,), "versions?": (OBJECT,), "cpu?": (TEXT,), "cpus?": (WHOLE, NULL),
     "processor?": (OBJECT,), "rates?": (OBJECT,), "gpus?": (LIST,), "device?": (TEXT,), "platform?": (TEXT,),
@@ -75,16 +76,33 @@ class Run:
         return [line for line in self.metrics if line["kind"] == kind]
 
 
-def read_run(place: Path) -> Run:
-    """Returns a run that is done. Raises Damaged where it is not, or where a file of it is not as a run leaves it."""
+def read_run(place: Path, stopped: bool = False) -> Run:
+    """Returns a run that is done. Raises Damaged where it is not, or where a file of it is not as a run leaves it.
+
+    `stopped`: also one that stopped on its way, as the run of the epochs up to its last evaluation, which it equals.
+    """
     status = _object(place / "status.json", {"state": (TEXT,)})
-    if status["state"] != "done":
+    done = status["state"] == "done"
+    if not done and not (stopped and status["state"] in ("preempted", "failed")):
         raise Damaged(status["state"] if status["state"] in STATES else f"status.json: no state is {status['state']!r}")
     _check(status, STATUS, "status.json")
     config = _config(place)
     lines = _metrics(place, status, config)
+    if not done:
+        config, lines = _up_to_last_evaluation(config, lines)
+    elif status["step"] != status["steps"]:
+        raise Damaged(f"status.json: done at step {status['step']} of {status['steps']}")
     recorded = _recorded(place / "recorded.json") if os.path.lexists(place / "recorded.json") else []
     return Run(config, _provenance(place / "provenance.json"), lines, recorded)
+
+
+def _up_to_last_evaluation(config: Config, lines: list[dict[str, Any]]) -> tuple[Config, list[dict[str, Any]]]:
+    if config.steps is not None or (config.scale_schedule and config.epochs != config.schedule_epochs):
+        raise Damaged("it stopped, and a shorter run would have had another schedule")
+    ends = [at for at, line in enumerate(lines) if line["kind"] == "eval" and line["epoch"] % 1 == 0]
+    if not ends:
+        raise Damaged("it stopped before its first evaluation")
+    return dataclasses.replace(config, epochs=int(lines[ends[-1]]["epoch"])), lines[: ends[-1] + 1]
 
 
 def _config(place: Path) -> Config:
@@ -135,8 +153,6 @@ def _metrics(place: Path, status: dict[str, Any], config: Config) -> list[dict[s
             raise Damaged(f"{metrics.NAME} has no iteration_time")
     elif steps != list(range(1, status["step"] + 1)) or not steps:
         raise Damaged(f"{metrics.NAME} does not have each of the {status['step']} steps once")
-    if status["step"] != status["steps"]:
-        raise Damaged(f"status.json: done at step {status['step']} of {status['steps']}")
     return lines
 
 

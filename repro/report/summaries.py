@@ -213,9 +213,12 @@ def read_json(path: Path) -> Any:
 # Run folders.
 
 
-def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def collect(
+    runs: Path, only: Sequence[str] = (), stopped: bool = False, times: bool = True
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Returns summaries by experiment of the finished runs under `runs`, and one line for each folder that is left out.
 
+    `stopped`: those that stopped count as far as they came. Without `times` their seconds are left out.
     A damaged folder keeps no other from being collected. Raises ConfigError where there is no run at all.
     """
     found: dict[str, dict[str, list[list[tuple[Path, Run]]]]] = defaultdict(lambda: defaultdict(list))
@@ -230,7 +233,7 @@ def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, A
         )
     for place in places:
         try:
-            run = read_run(place)
+            run = read_run(place, stopped)
         except Damaged as reason:
             left_out.append(f"{place}: {reason}")
             continue
@@ -243,7 +246,11 @@ def collect(runs: Path, only: Sequence[str] = ()) -> tuple[dict[str, dict[str, A
     return {
         experiment: {
             "experiment": experiment,
-            "groups": [summarize(members) for _, alike in sorted(groups.items()) for members in alike],
+            "groups": [
+                summarize(members) | ({} if times else {"iteration_time": []})
+                for _, alike in sorted(groups.items())
+                for members in alike
+            ],
         }
         for experiment, groups in sorted(found.items())
     }, left_out

@@ -1,5 +1,6 @@
 """From run folders to summaries, on real runs."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -10,12 +11,14 @@ import tiny_runs
 from made_up_groups import group
 
 from repro import tables
+from repro.cluster import preempt
 from repro.commands.results import collect
-from repro.config.compose import compose
-from repro.config.schema import ConfigError
+from repro.config.compose import compose, to_yaml
+from repro.config.schema import Config, ConfigError
 from repro.figures import accuracies
 from repro.report import curves, pool_seeds, summaries
 from repro.runs import run_folder
+from repro.train import loop
 
 RUN = [
     "data=synthetic",
@@ -179,6 +182,34 @@ def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "status.json").write_text('{"state": "running"}')
     assert summaries.collect(tmp_path) == ({}, [f"{place}: running"])
+
+
+def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, monkeypatch) -> None:
+    """One of 4 epochs that is told to stop in its third, and one of 2: the same summary, but for times and names."""
+    asked = itertools.count()  # twice every ten steps, once by each rank
+    monkeypatch.setattr(preempt.Interrupt, "is_set", lambda self: 6 <= next(asked) < 1000)
+    settings = [*tiny_runs.QUICK, "nodes=2", "batch_per_node=2", "scale_schedule=false", "algo=gtopk"]
+    long = tiny_runs.config(tmp_path / "long", *settings, "epochs=4")
+    loop.run(long)
+    assert run_folder.state(long.folder) == "preempted"
+    monkeypatch.undo()
+    loop.run(tiny_runs.config(tmp_path / "short", *settings, "epochs=2"))
+    found, left_out = summaries.collect(tmp_path / "long")
+    assert found == {} and "preempted" in left_out[0]
+    (one,) = summaries.collect(tmp_path / "long", stopped=True)[0]["default"]["groups"]
+    (other,) = summaries.collect(tmp_path / "short")[0]["default"]["groups"]
+    for name in ("settings", "curve", "per_step", "seeds"):
+        assert one[name] == other[name]
+    scaled = tiny_runs.config(tmp_path / "long", *settings, "epochs=4", "scale_schedule=true")
+    shutil.copytree(long.folder, scaled.folder)
+    shutil.copy(config_of(tmp_path, scaled), scaled.folder / "config.yaml")
+    assert "another schedule" in summaries.collect(tmp_path / "long", stopped=True)[1][0]
+
+
+def config_of(folder: Path, config: Config) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(to_yaml(config))
+    return path
 
 
 def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:

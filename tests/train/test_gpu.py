@@ -19,7 +19,7 @@ NAMES = [name for name in groups.group_options("algo") if name != "ddp"]
 
 def steps(folder, *settings):
     """The step lines of a run of four steps; the ranks' parameters are compared after each of them."""
-    run = config(folder, *QUICK, "nodes=4", "steps=4", "compare_every=1", *settings)
+    run = config(folder, *QUICK, "nodes=4", "steps=4", "lr=0.001", "compare_every=1", *settings)
     loop.run(run)
     return [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
@@ -27,7 +27,7 @@ def steps(folder, *settings):
 def alike(some, others, what=("bytes_sent", "messages", "rounds")):
     assert len(some) == len(others) == 4
     assert [[line[name] for name in what] for line in some] == [[line[name] for name in what] for line in others]
-    assert [line["loss"] for line in some] == pytest.approx([line["loss"] for line in others], rel=0.05)
+    assert [line["loss"] for line in some] == pytest.approx([line["loss"] for line in others], rel=0.1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,7 +68,7 @@ def test_ddp(nodes, tmp_path):
 
 @pytest.mark.parametrize("settings", [["precision=bfloat16"], ["together=on"], ["cluster=processes"]], ids=str)
 def test_a_run_goes_on_from_its_checkpoint(settings, tmp_path):
-    settings = [*QUICK, "algo=gtopk", "nodes=4", "device=cuda", "checkpoint_every=2", *settings]
+    settings = [*QUICK, "algo=gtopk", "nodes=4", "lr=0.001", "device=cuda", "checkpoint_every=2", *settings]
     first, whole = (config(tmp_path, *settings, f"steps={number}") for number in (2, 4))
     loop.run(first)
     first.folder.rename(whole.folder)
@@ -76,4 +76,4 @@ def test_a_run_goes_on_from_its_checkpoint(settings, tmp_path):
     loop.run(whole)
     lines = [line for line in run_folder.read_metrics(whole.folder) if line["kind"] == "step"]
     straight = steps(tmp_path / "straight", *settings[len(QUICK) :])
-    assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in straight], rel=0.05)
+    assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in straight], rel=0.1)
