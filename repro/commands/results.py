@@ -30,7 +30,8 @@ def collect(
     ] = True,
 ) -> None:
     """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
-    finished runs count, unless you say --stopped. They come to those that the summaries have, of which only the same runs are replaced.
+    finished runs count, unless you say --stopped. They come to those that the summaries have, of which only the same
+    runs are replaced.
 
     \b
     repro results collect
