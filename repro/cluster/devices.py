@@ -29,7 +29,5 @@ def device_of(config: Config, place: Place) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
-    torch.backends.cudnn.conv.fp32_precision = torch.backends.cudnn.rnn.fp32_precision = (
-        "ieee"  # by default TensorFloat
-    )
+    torch.backends.cudnn.allow_tf32 = False
     return torch.device("cuda", place.local_rank % torch.cuda.device_count())
