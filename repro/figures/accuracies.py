@@ -45,7 +45,7 @@ def table(results: Results) -> list[Row]:
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
-                "timed on": same_machine.processor(group.machine),
+                "timed on": same_machine.processor(group.machine) if group.timed else None,
             }
         )
     return _sent.known(rows)

@@ -41,7 +41,12 @@ def check_added(
 
 
 def processor(machine: dict[str, Any]) -> str | None:
-    """Returns which processor timed a run, as a name like "AMD EPYC" is that of several; None where it is unknown."""
+    """Returns which processor timed a run, as a name like "AMD EPYC" is that of several; None where it is unknown.
+
+    Where it computed on a GPU, that is the processor.
+    """
+    if str(machine.get("device")).startswith("cuda") and machine.get("gpus"):
+        return str(machine["gpus"][0])
     known = machine.get("processor") or {}
     if "family" not in known:
         return known.get("name")

@@ -154,6 +154,34 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
     assert many.keys() == {"dense"}, "then the sentence on sparse S-SGD is no longer true"
 
 
+def test_vgg16_is_told_as_the_summaries_have_it() -> None:
+    groups = [g for g in summaries.load().groups("convergence") if g.model == "vgg16" and not g.compressed]
+    curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in groups}
+    dense, topk, gtopk = (curves[name] for name in ("dense", "topk", "gtopk"))
+    assert [max(one) for one in (dense, gtopk, topk)] == [83, 103, 34] and all(g.n == 1 for g in groups)
+
+    def mean(curve: dict[float, float], first: int, last: int) -> float:
+        return statistics.fmean(curve[epoch] for epoch in range(first, last + 1))
+
+    others = [run for run in summaries.load().reference if (run["model"], run["nodes"]) == ("vgg16", 4)]
+    at_83 = {
+        name: [run["test_accuracy"][82] for run in others if run["algo"] == name and len(run["test_accuracy"]) > 82]
+        for name in ("dense", "topk")
+    }
+    theirs = [statistics.fmean(at_83[name]) for name in ("dense", "topk")]
+    text = " ".join((ROOT / "docs/paper.md").read_text().split())
+    sentences = (
+        "dense has N % at epoch 83, two after the first drop of the learning rate, and gTop-k N %: N points less. The "
+        "reference curves have N % with dense and N % with Top-k there: N points less. From there gTop-k gains N "
+        "points to epoch 103. At the high rate it is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % "
+        "and gTop-k N %, by that of 76 to 80 dense has N % and gTop-k N %."
+    )
+    said = re.search(re.escape(sentences).replace("N", r"([\d.]+)"), text)
+    expected = [dense[83], gtopk[83], dense[83] - gtopk[83], *theirs, theirs[0] - theirs[1], gtopk[103] - gtopk[83]]
+    expected += [mean(one, 30, 34) for one in (dense, topk, gtopk)] + [mean(one, 76, 80) for one in (dense, gtopk)]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+
+
 def test_momentum_is_told_as_the_figure_has_it() -> None:
     after, before, masked, none = RULES
     trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
