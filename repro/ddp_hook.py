@@ -58,7 +58,7 @@ class State:
             )
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
-        self.layout, self.waiting = Layout(), list[Future[None]]()
+        self.layout, self.waiting = Layout(), list[tuple[Future[Tensor], Tensor]]()
         self.place: dict[str, Any] = {}  # whose the loaded state is, then whose this one is; {} = not known
         self.collective: Collective | None = None
         self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
@@ -99,30 +99,36 @@ class State:
 
         cuda = gradient.is_cuda
         stream = torch.cuda.stream(torch.cuda.current_stream(gradient.device)) if cuda else nullcontext()
-        ready: Future[None] = Future(devices=[gradient.device] if cuda else [])
+        ready: Future[Tensor] = Future(devices=[gradient.device] if cuda else [])
         if resumed:
             done = ready.then(lambda all_of_them: (all_of_them.value(), gradient)[1])
         else:
             done = ready.then(lambda _: self.aggregate(gradient, algorithm))  # what it raises reaches backward()
-        self.waiting.append(ready)
+        self.waiting.append((ready, gradient))
         if self.ended or not resumed:
             waiting, self.waiting = self.waiting, []
             self.thread.submit(self.begin, waiting, stream, resumed)
         return done
 
     @torch.no_grad()
-    def begin(self, waiting: list[Future[None]], stream: AbstractContextManager[Any], resumed: bool) -> None:
-        """Aggregates the buckets that wait, on the thread; after a resume all of a step at once."""
+    def begin(
+        self, waiting: list[tuple[Future[Tensor], Tensor]], stream: AbstractContextManager[Any], resumed: bool
+    ) -> None:
+        """Aggregates the buckets that wait, on the thread; after a resume all of a step at once.
+
+        A future's callbacks have a stream of their own, which waits for what this `stream` has done to its value alone:
+        so the value is the gradient.
+        """
         with stream:
             try:
                 if resumed:
                     self.layout.aggregate(self.one_bucket)
             except Exception as error:
-                for ready in waiting:
+                for ready, _ in waiting:
                     ready.set_exception(error)  # type: ignore[arg-type]  # it is typed as a result
                 return
-            for ready in waiting:
-                ready.set_result(None)
+            for ready, gradient in waiting:
+                ready.set_result(gradient)
 
     def one_bucket(self, number: int, gradient: Tensor) -> Tensor:
         """Returns the update of a bucket that was saved, while DDP has others."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from repro import algorithms
+from repro.clock import finish_stream
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
 from repro.comm.traffic import Round, Traffic
@@ -41,11 +43,15 @@ class Algorithm(algorithms.Algorithm):
             return
         self.steps += 1
         if self.steps % self.period == self.period - self.delay:
-            self.correction = self.thread.submit(_correction, parameters.clone(), collective.aside())
+            snapshot = parameters.clone()
+            taken = torch.cuda.current_stream(snapshot.device).record_event() if snapshot.is_cuda else None
+            self.correction = self.thread.submit(_correction, snapshot, taken, collective.aside())
         elif self.steps % self.period == 0 and self.correction is not None:
             began = time.perf_counter()
             correction, rounds = self.correction.result()
             parameters += correction.to(parameters.device)  # a state may have been loaded to another
+            if correction.is_cuda:  # it is of the thread's stream, which must not take its memory while this one reads
+                correction.record_stream(torch.cuda.current_stream(correction.device))
             self.correction = None
             collective.join(collective.aside(), time.perf_counter() - began)
             for done in rounds:
@@ -71,7 +77,12 @@ class Algorithm(algorithms.Algorithm):
         return all_reduce(size, parameters)
 
 
-def _correction(snapshot: Tensor, aside: Collective) -> tuple[Tensor, list[Round]]:
-    correction = aside.all_reduce(snapshot.clone()).div_(aside.size).sub_(snapshot)
+def _correction(snapshot: Tensor, taken: torch.cuda.Event | None, aside: Collective) -> tuple[Tensor, list[Round]]:
+    """Averages the snapshot; on a GPU on a stream of its own, beside training, from when it was `taken` on."""
+    with nullcontext() if taken is None else torch.cuda.stream(torch.cuda.Stream(snapshot.device)):
+        if taken is not None:
+            torch.cuda.current_stream().wait_event(taken)
+        correction = aside.all_reduce(snapshot.clone()).div_(aside.size).sub_(snapshot)
+        finish_stream()
     rounds, aside.traffic = aside.traffic.rounds, Traffic()  # kept with the correction: both outlive a resume
     return correction, rounds

@@ -153,7 +153,9 @@ def process_group(collective: Collective) -> dist.ProcessGroup:
     kind = dist.ProcessGroup.BackendType.NCCL if transport.device.type == "cuda" else dist.ProcessGroup.BackendType.GLOO
     group = dist.ProcessGroup(dist.HashStore(), collective.rank, collective.size)
     group._set_default_backend(kind)
-    group._register_backend(transport.device, kind, cast(Any, transport.group))
+    gloo = kind == dist.ProcessGroup.BackendType.GLOO  # carries what a GPU holds as well: ranks may share one
+    for device in ("cpu", "cuda") if gloo else ("cuda",):
+        group._register_backend(torch.device(device), kind, cast(Any, transport.group))
     return group
 
 

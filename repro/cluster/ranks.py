@@ -145,6 +145,11 @@ def on_one_device(config: Config) -> bool:
     return as_threads(config) and len({device_of(config, place) for place in _places(config.nodes)}) == 1
 
 
+def on_one_gpu(config: Config) -> bool:
+    """Returns whether two ranks or more are threads that share a GPU. Raises ConfigError."""
+    return config.nodes > 1 and on_one_device(config) and device_of(config, _places(1)[0]).type == "cuda"
+
+
 def run_rank(
     config: Config,
     place: Place,
@@ -183,6 +188,8 @@ def run_rank(
         with watchdog.watched(store, place.rank, place.size, position, last_words, outside, address):
             try:
                 device = device_of(config, place)
+                if device.type == "cuda":
+                    torch.cuda.set_device(device)  # of this thread: whose streams are waited for
                 patience_s = config.timeout_s if outside else start.START_S
                 start.assemble(store, place.rank, place.size, patience_s, interrupt)
                 own_gpu = own_gpus(store, place, device)
@@ -280,13 +287,13 @@ def _threads(
 ) -> Any:
     """Runs ranks as threads, each with its own gloo group on one store in memory: 32 of them start within a second.
 
-    Ranks that share a GPU pass their messages there, in memory: gloo would carry each through the CPU's.
+    With a GPU each they have NCCL; those that share one pass their messages there, in memory: gloo would carry each
+    through the CPU's.
     """
     store, data, size = dist.HashStore(), share(config), config.nodes
-    places, turns, together = _places(size), _turns(config), on_one_device(config)
-    joint = make_joint(size) if make_joint is not None and together else None
-    on_gpu = together and size > 1 and device_of(config, places[0]).type == "cuda"
-    wires = transport.Wires(size, config.timeout_s) if on_gpu else None
+    places, turns = _places(size), _turns(config)
+    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
+    wires = transport.Wires(size, config.timeout_s) if on_one_gpu(config) else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 

@@ -160,31 +160,34 @@ class MemoryTransport:
         return MemoryTransport(self.rank, self.wires.aside(self.asides))
 
     def close(self) -> None:
-        self.wires.closed.set()
+        """Says that nothing more comes from this rank, also beside: those who wait for it fail at once."""
+        self.wires.closed.add(self.rank)
 
 
 class Wires:
     """Holds the mailboxes that the `MemoryTransport`s of one run share, one per pair of ranks, made at first use."""
 
-    def __init__(self, size: int, timeout_s: float = 60.0):
-        self.size, self.timeout_s, self.closed = size, timeout_s, threading.Event()
+    def __init__(self, size: int, timeout_s: float = 60.0, closed: set[int] | None = None):
+        """`closed`: the ranks that have left, where others need to know them too."""
+        self.size, self.timeout_s, self.closed = size, timeout_s, set[int]() if closed is None else closed
         self._boxes: dict[tuple[int, int], queue.SimpleQueue[Tensor]] = {}
         self._asides: dict[int, Wires] = {}
         self._lock = threading.Lock()
 
     def aside(self, number: int) -> Wires:
         with self._lock:
-            return self._asides.setdefault(number, Wires(self.size, self.timeout_s))
+            return self._asides.setdefault(number, Wires(self.size, self.timeout_s, self.closed))
 
     def box(self, source: int, to: int) -> queue.SimpleQueue[Tensor]:
         with self._lock:
             return self._boxes.setdefault((source, to), queue.SimpleQueue())
 
     def take(self, source: int, to: int) -> Tensor:
-        waited = 0.0
-        while not self.closed.is_set() and waited < self.timeout_s:
+        waited, left = 0.0, False
+        while not left and waited < self.timeout_s:
+            left = source in self.closed  # asked first: what it sent before it left is in the box by now
             try:
-                return self.box(source, to).get(timeout=0.5)
+                return self.box(source, to).get(timeout=0 if left else 0.5)
             except queue.Empty:
                 waited += 0.5
         raise RuntimeError(f"no message from rank {source} to rank {to}: a rank failed or waited too long")

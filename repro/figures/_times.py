@@ -57,7 +57,7 @@ def on_gpus(results: Results) -> list[Row]:
 
     What a CPU takes is another item's.
     """
-    groups = [group for group in results.groups("throughput") if group.machine.get("gpus")]
+    groups = [group for group in results.groups("throughput") if same_machine.gpus(group.machine)]
     kinds = Counter(str(group.machine["gpus"]) for group in groups)
     alike = [group for group in groups if str(group.machine["gpus"]) == kinds.most_common(1)[0][0]]
     return [row for group in alike for row in _of_group(group) if row["source"] == "measured"]

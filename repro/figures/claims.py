@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
-from repro.report import intervals, pairs, prefixes, reference_curves, verdicts
+from repro.report import intervals, pairs, prefixes, reference_curves, same_machine, verdicts
 from repro.report.as_published import as_published
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
@@ -166,7 +166,7 @@ def _not_the_papers_node(results: Results, source: str) -> str:
     if source == "simulated":
         return "the published node's compute and compression, but no second was measured"
     gpu = results.paper["hardware"]["gpu"].split(",")[0]
-    groups = [group for group in results.groups("throughput") if group.machine.get("gpus")]
+    groups = [group for group in results.groups("throughput") if same_machine.gpus(group.machine)]
     measured = [group for group in groups if any(time["source"] == source for time in group.iteration_time)]
     theirs = all(any(gpu.split()[-1] in own for own in group.machine["gpus"]) for group in measured)
     return "" if theirs and measured else f"the node is no {gpu}"

@@ -32,8 +32,8 @@ def _row(where: str, nodes: Any, device: str, network: str, software: str) -> Ro
 
 
 def _device(machine: dict[str, Any]) -> str:
-    if machine.get("gpus"):
-        return ", ".join(machine["gpus"])
+    if gpus := same_machine.gpus(machine):
+        return ", ".join(gpus)
     processor = same_machine.processor(machine)
     kind = f" ({processor})" if processor and processor != machine.get("cpu") else ""
     return f"{machine.get('cpu', 'CPU')}{kind}, {machine.get('cpus', '?')} cores"

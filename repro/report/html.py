@@ -14,7 +14,7 @@ import yaml
 from repro import figures
 from repro.config.groups import title
 from repro.figures import Item
-from repro.report import summaries, verdicts
+from repro.report import same_machine, summaries, verdicts
 from repro.report.summaries import Group, Results
 from repro.screen import plural
 from repro.tables import Row, for_people
@@ -70,7 +70,7 @@ def what_ran(data: Results) -> list[Row]:
             "schedule": schedule,
             "seeds": " ".join(map(str, group.seeds)),
             "precision": group.settings["precision"],
-            "where": ", ".join(group.machine.get("gpus") or [group.machine.get("cpu", "")]),
+            "where": ", ".join(same_machine.gpus(group.machine) or [group.machine.get("cpu", "")]),
             "versions": ", ".join(f"{name} {versions[name]}" for name in ("python", "torch") if name in versions),
             "commit": git.get("commit", "")[:9] + (" + changes" if git.get("dirty") else ""),
         }

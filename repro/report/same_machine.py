@@ -40,13 +40,19 @@ def check_added(
         )
 
 
+def gpus(machine: dict[str, Any]) -> list[str]:
+    """Returns the GPUs of a machine on which a run computed; none where it computed beside them."""
+    computed = str(machine.get("device", "cuda")).startswith("cuda")
+    return list(machine.get("gpus") or []) if computed else []
+
+
 def processor(machine: dict[str, Any]) -> str | None:
     """Returns which processor timed a run, as a name like "AMD EPYC" is that of several; None where it is unknown.
 
     Where it computed on a GPU, that is the processor.
     """
-    if str(machine.get("device")).startswith("cuda") and machine.get("gpus"):
-        return str(machine["gpus"][0])
+    if own := gpus(machine):
+        return own[0]
     known = machine.get("processor") or {}
     if "family" not in known:
         return known.get("name")

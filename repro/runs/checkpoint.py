@@ -72,6 +72,8 @@ def load(target: Path, name: str, device: torch.device) -> Any:
     """Returns the content of one file of a checkpoint. Raises RunError where it is none; no code in it is ever run."""
     try:
         return torch.load(target / name, map_location=device, weights_only=True)
+    except torch.OutOfMemoryError:
+        raise
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError):
         # not torch's own words: they advise to load with weights_only=False, which runs what is in the file
         raise RunError(f"{target / name} is no file of a checkpoint of this suite") from None

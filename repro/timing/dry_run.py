@@ -173,7 +173,7 @@ def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]
             rounds[rank] = collective.traffic.rounds
         except BaseException as error:
             errors.append(error)
-            wires.closed.set()
+            wires.closed.update(range(size))
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
     for thread in threads:

@@ -128,6 +128,11 @@ def rules(config: Config) -> Rules:
             "for an odd number type algo.topology=ring, all or random_pairs",
         ),
         (
+            # the engine has one thread for all of a GPU, in which DDP waits for the others
+            algorithm.wraps and ranks.on_one_gpu(config),
+            f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
+        ),
+        (
             # It seeds the process's one generator, and waits for the other ranks within its callbacks.
             algorithm.wraps
             and algo.options.get("hook") == "powersgd"

@@ -115,7 +115,7 @@ class Overlap:
             for bucket in self.started:
                 bucket.cancel()
         if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
+            torch.cuda.current_stream(self.stream.device).wait_stream(self.stream)
         # Count what buckets did before this wait; a late wake-up after the last of them is not their work.
         self.collective.hidden_s += sum(max(0.0, min(end, began) - start) for start, end in times)
 
@@ -127,7 +127,8 @@ class Overlap:
             self._start()
 
     def _start(self) -> None:
-        event = torch.cuda.current_stream().record_event() if self.stream is not None else None
+        stream = self.stream
+        event = None if stream is None else torch.cuda.current_stream(stream.device).record_event()
         self.started.append(self.thread.submit(self._run, len(self.started), event))
 
     @torch.no_grad()

@@ -62,7 +62,9 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
             return f"{name}: {difference}"
         worker.replica.load_state_dict(replica)
         worker.algorithm.load_state_dict(algorithm)
-        worker.generator.set_state(state["generator"].cpu())
+        drawn = state["generator"].cpu()
+        if drawn.numel() == worker.generator.get_state().numel():  # not so of another kind of device: it begins anew
+            worker.generator.set_state(drawn)
         for buffer, value in zip(statistics, state["statistics"], strict=True):
             buffer.copy_(value)
         _carried.put(worker.replica.model, state.get("carried", []))  # checkpoints of before have none

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from repro.cluster.devices import device_of
 from repro.cluster.environment import (
     FIRST_PORT,
     PORTS,
@@ -169,3 +170,12 @@ def test_an_address_that_is_another_machines_is_not_this_ones(monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
     assert own_address() == ""
+
+
+def test_the_lab_takes_no_gpu(monkeypatch):
+    """Its links are shaped for what CPUs hold: NCCL might go around them."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    place = Place(0, 2, 0, 2)
+    assert device_of(compose(["cluster=lab"])[0], place).type == "cpu"
+    with pytest.raises(ConfigError, match="leave device out, or type cluster=processes"):
+        device_of(compose(["cluster=lab", "device=cuda"])[0], place)

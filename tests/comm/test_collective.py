@@ -2,6 +2,7 @@
 
 import functools
 import math
+import time
 from datetime import timedelta
 
 import pytest
@@ -104,6 +105,24 @@ def test_the_backend_for_gpus_takes_what_gloos_takes():
     for name in ("_start_coalescing", "_end_coalescing", "send", "recv", "allreduce", "abort"):
         ours, known = getattr(dist.ProcessGroupNCCL, name), getattr(dist.ProcessGroupGloo, name)
         assert ours is known or ours.__doc__ == known.__doc__, name
+
+
+def test_what_a_rank_sent_in_memory_before_it_left_arrives_and_more_is_not_waited_for():
+    wires = Wires(3)
+    first, second, third = (MemoryTransport(rank, wires) for rank in range(3))
+    beside, there = first.aside(), second.aside()
+    first.send(torch.ones(2), 1)
+    third.send(torch.ones(2), 1)
+    first.close()
+    for source in (0, 2):
+        received = torch.zeros(2)
+        second.recv(received, source)
+        assert received.tolist() == [1, 1]
+    began = time.perf_counter()
+    for transport in (second, there):
+        with pytest.raises(RuntimeError, match="no message from rank 0 to rank 1"):
+            transport.recv(torch.zeros(2), 0)
+    assert beside.wires is there.wires and time.perf_counter() - began < 10  # of 60 until the timeout
 
 
 def test_a_thread_beside_names_the_ranks_as_the_others_do():

@@ -18,6 +18,13 @@ def test_one_name_at_another_speed_is_another_machine() -> None:
     assert not same_machine.alike(EPYC, {"cpu": "AMD EPYC"})
 
 
+def test_a_gpu_beside_which_a_run_computed_is_none_of_its_own() -> None:
+    both = {"cpu": "AMD EPYC", "processor": {"name": "EPYC"}, "gpus": ["NVIDIA H200"]}
+    assert same_machine.processor(both | {"device": "cuda:0"}) == "NVIDIA H200"
+    assert same_machine.processor(both | {"device": "cpu"}) == "EPYC"
+    assert same_machine.gpus(both | {"device": "cpu"}) == []
+
+
 def test_compute_of_unlike_machines_is_not_averaged() -> None:
     made = [group("resnet20", "gtopk") for _ in range(2)]
     for one, machine, seconds in zip(made, (EPYC, SLOW), (0.1, 0.3), strict=True):

@@ -1,6 +1,9 @@
 """The same bits with threads and processes, across a stop and a start, after damage."""
 
 import functools
+import hashlib
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -133,6 +136,35 @@ def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
     run_folder.write_status(run.folder, "running", 3, 3)
     loop.run(run)
     assert equal(bits(run.folder / "damaged-2"), whole)
+
+
+def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path, capsys):
+    """CUDA's state has 16 bytes, a CPU's thousands. A network without dropout draws none."""
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=2")
+    loop.run(run)
+    whole = bits(run.folder)
+    places = sorted((run.folder / "checkpoints").glob("step-*"))
+    for place in places[1:]:
+        shutil.rmtree(place)
+    manifest = json.loads((places[0] / "manifest.json").read_text())
+    for name in ("rank-00000.pt", "rank-00001.pt"):
+        state = torch.load(places[0] / name)
+        torch.save(state | {"generator": torch.zeros(16, dtype=torch.uint8)}, places[0] / name)
+        manifest["sha256"][name] = hashlib.sha256((places[0] / name).read_bytes()).hexdigest()
+    (places[0] / "manifest.json").write_text(json.dumps(manifest))
+    run_folder.write_status(run.folder, "running", 2, 3)
+    loop.run(run)
+    assert "after step 2" in capsys.readouterr().err
+    assert equal(bits(run.folder), whole)
+
+
+def test_memory_that_runs_out_is_no_damage(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(torch, "load", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        checkpoint.load(tmp_path, "rank-00000.pt", torch.device("cpu"))
 
 
 def test_a_file_that_is_no_checkpoint_is_refused_without_torchs_advice_to_run_it(tmp_path):

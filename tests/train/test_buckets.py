@@ -286,3 +286,14 @@ def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
 
     (sizes,) = on_ranks(1, body, "gloo")
     assert [int(size) // 4 for size in sizes.split(",")] == ddp.messages
+
+
+def test_ddp_over_gloo_finds_a_backend_for_what_a_gpu_holds():
+    """Ranks that are processes may share a GPU; DDP asks for one in its constructor."""
+
+    def backends(collective):
+        group = pytorch_ddp.process_group(collective)
+        return [group._get_backend(torch.device(name)) for name in ("cpu", "cuda")]
+
+    for on_cpu, on_gpu in on_ranks(2, backends, "gloo"):
+        assert on_cpu == on_gpu
