@@ -16,7 +16,7 @@ import pytest
 
 from repro.config import groups
 from repro.config.schema import ConfigError
-from repro.figures import _times, momentum
+from repro.figures import _times, gap_over_moves, momentum
 from repro.report import page_parts, pages, summaries
 from repro.report.momentum import RULES, rule
 from repro.report.summaries import Group
@@ -151,7 +151,21 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
     expected = [accuracy, many["dense"]["train_loss"], 100 * few["test_accuracy"] - accuracy]
     assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.0051)
     assert many["dense"]["step"] * 8 == pytest.approx(few["step"], rel=0.02), "an eighth of the steps"
-    assert many.keys() == {"dense"}, "then the sentence on sparse S-SGD is no longer true"
+    assert many.keys() == {"dense", "gtopk_corrected"}, "then the sentence on what was not trained is no longer true"
+    (sparse,) = (g for g in groups if (g.nodes, g.algo) == (32, "gtopk_corrected"))
+    at = {row["epoch"]: 100 * row["test_accuracy"] for row in sparse.curve}
+    said = re.search(
+        r"ends at ([\d.]+) % there with a loss of ([\d.]+) \(n = 1\): ([\d.]+) points below dense.*"
+        r" moves ([\d.]+) times.*takes it from ([\d.]+) to ([\d.]+) %, leaves",
+        text,
+    )
+    (moves,) = (
+        row["moves"]
+        for row in gap_over_moves.table(summaries.load())
+        if (row["nodes"], row["algo"], row["whole"]) == (32, "gtopk_corrected", True)
+    )
+    expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], moves, at[80], at[82]]
+    assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
 
 
 def test_vgg16_is_told_as_the_summaries_have_it() -> None:
