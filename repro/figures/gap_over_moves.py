@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
@@ -25,6 +26,7 @@ ALSO = (
 )
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
+ALL_SEND = {"gtopk_exact", "randomk"}  # every node sends each entry of the update; of the others' about one does
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
 SHAPES = {_FEW: "^", _UNION: "s", _RANDOM: "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
@@ -70,6 +72,7 @@ def _of_pair(pair: Pair) -> list[Row]:
         "n": 1 if gaps else group.n,
         "steps": steps,
         "moves": _moves(group.algo, settings["density"], steps, group.nodes),
+        "sent": _sent(group.algo, settings["density"], steps, group.nodes),
     }
     return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
 
@@ -77,6 +80,14 @@ def _of_pair(pair: Pair) -> list[Row]:
 def _moves(algo: str, density: float, steps: float, nodes: int) -> float:
     """Returns how many times an entry can be in the update, on average over all entries."""
     return density * steps * (nodes if algo in UNION else 1)
+
+
+def _sent(algo: str, density: float, steps: float, nodes: int) -> float:
+    """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
+
+    The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
+    """
+    return density * steps / (1 if algo in UNION | ALL_SEND else nodes)
 
 
 def _of_reference(runs: list[Run]) -> Iterator[Row]:
@@ -107,19 +118,33 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "n": 1,
                 "steps": steps,
                 "moves": _moves("topk", run["density"], steps, run["nodes"]),
+                "sent": _sent("topk", run["density"], steps, run["nodes"]),
                 "seeds": None,
                 "below_dense": dense - run["test_accuracy"][epochs - 1],
             }
 
 
 def draw(rows: list[Row]) -> Figure:
-    figure, (panel,) = _draw.panels(1, height=2.5)
+    figure, (left, right) = _draw.panels(2, height=2.5)
+    for panel, x, label in (
+        (left, "moves", "times an entry can move"),
+        (right, "sent", "times a node's entry is sent"),
+    ):
+        _marks(panel, rows, x)
+        panel.set_xlabel(f"{label} in the run")
+        panel.set_ylabel("points below dense")
+    _legend.draw(figure, _keys(rows))
+    _legend.note(figure, *_notes(rows))
+    return figure
+
+
+def _marks(panel: Axes, rows: list[Row], x: str) -> None:
     panel.axhspan(-MARGIN, MARGIN, color="0.93", zorder=0)
     panel.axhline(0, color=_draw.INK, linewidth=0.6, zorder=0.5)
     for row in sorted(rows, key=lambda row: (row["source"] == "trained", row["whole"])):  # whole ones on top
         colour = MOMENTUM[row["momentum"]] if row["source"] == "trained" else _draw.PUBLISHED
         fill = colour if row["whole"] else "white"
-        (mark,) = panel.plot(row["moves"], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)
+        (mark,) = panel.plot(row[x], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)
         mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="")
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=1, linscale=0.6)
@@ -130,12 +155,7 @@ def draw(rows: list[Row]) -> Figure:
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
-    panel.set_xlabel("times an entry can move in the run")
-    panel.set_ylabel("points below dense")
     panel.margins(x=0.06)
-    _legend.draw(figure, _keys(rows))
-    _legend.note(figure, *_notes(rows))
-    return figure
 
 
 def _shape(row: Row) -> str:
@@ -158,8 +178,9 @@ def _keys(rows: list[Row]) -> dict[str, Line2D]:
 def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
-        "Moves: density × steps, × P where the update holds what all nodes selected. Grey band: within 1 point. "
-        "Filled: a whole schedule; hollow: a short or a compressed one."
+        "Moves: density × steps, × P where the update holds what all nodes selected. Sent: density × steps, ÷ P where "
+        "it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole schedule; hollow: a "
+        "short or a compressed one."
     ]
     if ours:
         models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))

@@ -25,6 +25,7 @@ def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
     ]
     assert [row["below_dense"] for row in found] == pytest.approx([1, 1, 2, 2], abs=1e-3)
     assert [row["moves"] for row in found] == pytest.approx([4 * 0.5, 4 * 0.5, 0.5, 0.5])
+    assert [row["sent"] for row in found] == pytest.approx([0.5, 0.5, 0.5 / 4, 0.5 / 4])
     assert {row["momentum"] for row in found} == {"momentum after aggregation"}
 
 
@@ -55,3 +56,10 @@ def test_the_reference_is_below_the_mean_of_its_dense_runs() -> None:
     assert [row["below_dense"] for row in found] == pytest.approx([60.1 - 59.0, 60.1 - 59.4])
     assert {row["steps"] for row in found} == {2 * 50_000 // (4 * 32)}
     assert {row["moves"] for row in found} == {0.001 * 781 * 4}
+    assert {row["sent"] for row in found} == {0.001 * 781}
+
+
+def test_where_every_node_sends_the_updates_entries_it_sends_them_as_often_as_they_move() -> None:
+    names = ("dense", "gtopk_exact", "randomk", "gtopk_butterfly")
+    found = {row["algo"]: row for row in rows(*(made_up_groups.group("resnet20", name) for name in names))}
+    assert [found[name]["sent"] / found[name]["moves"] for name in names[1:]] == pytest.approx([1, 1, 1 / 4])

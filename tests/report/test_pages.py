@@ -13,6 +13,7 @@ from pathlib import Path
 
 import made_up_groups
 import pytest
+from scipy.stats import spearmanr
 
 from repro.config import groups
 from repro.config.schema import ConfigError
@@ -156,16 +157,23 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
     at = {row["epoch"]: 100 * row["test_accuracy"] for row in sparse.curve}
     said = re.search(
         r"ends at ([\d.]+) % there with a loss of ([\d.]+) \(n = 1\): ([\d.]+) points below dense.*"
-        r" moves ([\d.]+) times.*takes it from ([\d.]+) to ([\d.]+) %, leaves",
+        r"moves ([\d.]+) times in 141 epochs there, not 55,.* P times as seldom as an entry moves: ([\d.]+) times "
+        r"in the whole run on 32 nodes, ([\d.]+) times at a density of 0.0001 on 4, ([\d.]+) times at 0.001\..*"
+        r"over the (\d+) whole runs, ours and the reference curves, (-[\d.]+)\) better than the moves \((-[\d.]+);",
         text,
     )
-    (moves,) = (
-        row["moves"]
-        for row in gap_over_moves.table(summaries.load())
-        if (row["nodes"], row["algo"], row["whole"]) == (32, "gtopk_corrected", True)
-    )
-    expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], moves, at[80], at[82]]
+    rows = gap_over_moves.table(summaries.load())
+    whole = [row for row in rows if row["whole"]]
+    ours = {
+        (row["nodes"], row["density"]): row for row in whole if row["source"] == "trained" and "gtopk" in row["algo"]
+    }
+    few, usual, many_nodes = ours[4, 0.0001], ours[4, 0.001], ours[32, 0.001]
+    found = [spearmanr([row[x] for row in whole], [row["below_dense"] for row in whole])[0] for x in ("sent", "moves")]
+    expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], many_nodes["moves"]]
+    expected += [row["sent"] for row in (many_nodes, few)] + [round(usual["sent"]), len(whole), *found]
     assert said and [float(number) for number in said.groups()] == pytest.approx(expected, abs=0.051)
+    assert said and float(said[9]) == pytest.approx(found[0], abs=0.0051)
+    assert found[0] < found[1] and round(few["below_dense"], 1) == 2.1
 
 
 def test_vgg16_is_told_as_the_summaries_have_it() -> None:
