@@ -179,8 +179,8 @@ def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
         "Moves: density × steps, × P where the update holds what all nodes selected. Sent: density × steps, ÷ P where "
-        "it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole schedule; hollow: a "
-        "short or a compressed one."
+        "it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole schedule; hollow: "
+        "a short or a compressed one."
     ]
     if ours:
         models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))

@@ -145,7 +145,7 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
     (few,) = (g.curve[-1] for g in groups if (g.algo, g.nodes) == ("dense", 4))
     text = " ".join((ROOT / "docs/paper.md").read_text().split())
     sentence = (
-        r"On 32 nodes, .* dense ends at ([\d.]+) % with a loss of ([\d.]+) \(n = 1\): ([\d.]+) points below its 4"
+        r"\*\*On 32 nodes .* dense ends at ([\d.]+) % with a loss of ([\d.]+) \(n = 1\): ([\d.]+) points below its 4"
     )
     said = re.search(sentence, text)
     accuracy = 100 * many["dense"]["test_accuracy"]
