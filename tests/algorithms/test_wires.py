@@ -1,5 +1,7 @@
 """Each wire format with each algorithm that sends pairs: the bits, the bytes, and what rounding takes."""
 
+import functools
+
 import pytest
 import socket_bytes
 import torch
@@ -21,6 +23,7 @@ EXACT = {  # what loses nothing: a name, and the options with which it does
     "dgc": ("dgc", {"momentum": 0.0}),
     "corrected": ("gtopk_corrected", {"gain": 1.0, "residual": "exact"}),
 }
+CPU = torch.device("cpu")
 ROUNDING = [wire for wire in WIRES if wire not in LOSSLESS]
 
 
@@ -203,3 +206,21 @@ def test_a_wrong_format_says_what_there_is():
         compose.compose(["algo=topk", "algo.wire=rice"])
     with pytest.raises(compose.ConfigError, match="there is no key algo.wire"):
         compose.compose(["algo=randomk", "algo.wire=gaps"])
+
+
+def test_what_rounds_moves_as_much_and_holds_back_as_much_over_many_steps():
+    """By the paper's rule, which loses mass: gradients with a mean and much noise, of entries of unlike scale."""
+    size, m, steps = 4, 20_000, 150
+    scale = torch.randn(m, generator=torch.Generator().manual_seed(0)).mul(1.5).exp()
+    mean = torch.randn(m, generator=torch.Generator().manual_seed(1)) * scale / 5
+
+    def body(wire, collective):
+        algorithm = algorithms.load(compose.algorithm("gtopk", {"wire": wire}), m, CPU, [])
+        noise, moved = torch.Generator().manual_seed(collective.rank), torch.zeros(m, dtype=torch.float64)
+        for _ in range(steps):
+            moved += algorithm.step(mean + scale * torch.randn(m, generator=noise), collective)
+        return torch.stack([moved.abs().sum(), algorithm.state_dict()["residual"].double().abs().sum()])
+
+    of = {wire: sum(on_ranks(size, functools.partial(body, wire))) for wire in ("pairs", *ROUNDING)}
+    for wire in ROUNDING:
+        assert torch.allclose(of[wire], of["pairs"], rtol=0.005), wire
