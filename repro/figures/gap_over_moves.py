@@ -125,14 +125,11 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    figure, (left, right) = _draw.panels(2, height=2.5)
-    for panel, x, label in (
-        (left, "moves", "times an entry can move"),
-        (right, "sent", "times a node's entry is sent"),
-    ):
+    figure, axes = _draw.panels(1, 2, height=2.5, sharey=True)
+    for panel, x, label in zip(axes, ("moves", "sent"), ("an entry can move", "a node's entry is sent"), strict=True):
         _marks(panel, rows, x)
-        panel.set_xlabel(f"{label} in the run")
-        panel.set_ylabel("points below dense")
+        panel.set_xlabel(f"times {label}\nin the run")
+    axes[0].set_ylabel("points below dense")
     _legend.draw(figure, _keys(rows))
     _legend.note(figure, *_notes(rows))
     return figure
@@ -155,7 +152,7 @@ def _marks(panel: Axes, rows: list[Row], x: str) -> None:
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
-    panel.margins(x=0.06)
+    panel.margins(x=0.08)
 
 
 def _shape(row: Row) -> str:
@@ -178,7 +175,7 @@ def _keys(rows: list[Row]) -> dict[str, Line2D]:
 def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
-        "Moves: density × steps, × P where the update holds what all nodes selected. Sent: density × steps, ÷ P where "
+        "Moves: density × steps, × P where the update holds what all nodes selected. Sent: density × steps, / P where "
         "it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole schedule; hollow: "
         "a short or a compressed one."
     ]

@@ -18,6 +18,8 @@ from repro.train.replica import Replica
 from repro.train.sent import Sent
 from repro.train.step import Worker
 
+GENERATORS = {16, 5056}  # bytes of a generator's state, of CUDA's and of a CPU's
+
 
 def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     """Returns this rank's files by name: its own state, and the shared one if it is rank 0 and all hold the same."""
@@ -63,7 +65,10 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
         worker.replica.load_state_dict(replica)
         worker.algorithm.load_state_dict(algorithm)
         drawn = state["generator"].cpu()
-        if drawn.numel() == worker.generator.get_state().numel():  # not so of another kind of device: it begins anew
+        if {
+            drawn.numel(),
+            worker.generator.get_state().numel(),
+        } != GENERATORS:  # of another device: it begins anew
             worker.generator.set_state(drawn)
         for buffer, value in zip(statistics, state["statistics"], strict=True):
             buffer.copy_(value)
