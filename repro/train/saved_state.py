@@ -64,11 +64,8 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
             return f"{name}: {difference}"
         worker.replica.load_state_dict(replica)
         worker.algorithm.load_state_dict(algorithm)
-        drawn = state["generator"].cpu()
-        if {
-            drawn.numel(),
-            worker.generator.get_state().numel(),
-        } != GENERATORS:  # of another device: it begins anew
+        drawn, own = state["generator"].cpu(), worker.generator.get_state()
+        if {drawn.numel(), own.numel()} != GENERATORS:  # else it is of another device, and begins anew
             worker.generator.set_state(drawn)
         for buffer, value in zip(statistics, state["statistics"], strict=True):
             buffer.copy_(value)
