@@ -21,11 +21,7 @@ def own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
 
 
 def device_of(config: Config, place: Place) -> torch.device:
-    """Returns the device of a rank. Raises ConfigError if a GPU is asked for where there is none.
-
-    On a GPU it sees to it that precision=float32 is that, as cuDNN takes the 10 bits of TensorFloat-32 unless told, and
-    that cuDNN adds up in one order.
-    """
+    """Returns the device of a rank. Raises ConfigError if a GPU is asked for where there is none, or none is taken."""
     if config.cluster.name == "lab":
         if config.device == "cuda":
             raise ConfigError("device=cuda: the lab shapes what CPUs send; leave device out, or type cluster=processes")
@@ -34,5 +30,14 @@ def device_of(config: Config, place: Place) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ConfigError("device=cuda, but torch finds no GPU here; type device=cpu")
-    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
     return torch.device("cuda", place.local_rank % torch.cuda.device_count())
+
+
+def take(device: torch.device) -> None:
+    """Makes a GPU this thread's own, whose streams are waited for; sees to it that cuDNN adds up in one order.
+
+    And that precision=float32 is that: cuDNN takes the 10 bits of TensorFloat-32 unless told.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from repro.cluster import dilation, environment, lab, limits, memory, processes, start, watchdog
-from repro.cluster.devices import device_of, own_gpus
+from repro.cluster.devices import device_of, own_gpus, take
 from repro.cluster.environment import Place, find_place
 from repro.cluster.preempt import Interrupt
 from repro.comm import sockets, transport
@@ -188,8 +188,7 @@ def run_rank(
         with watchdog.watched(store, place.rank, place.size, position, last_words, outside, address):
             try:
                 device = device_of(config, place)
-                if device.type == "cuda":
-                    torch.cuda.set_device(device)  # of this thread: whose streams are waited for
+                take(device)
                 patience_s = config.timeout_s if outside else start.START_S
                 start.assemble(store, place.rank, place.size, patience_s, interrupt)
                 own_gpu = own_gpus(store, place, device)

@@ -72,7 +72,7 @@ def _of_pair(pair: Pair) -> list[Row]:
         "n": 1 if gaps else group.n,
         "steps": steps,
         "moves": _moves(group.algo, settings["density"], steps, group.nodes),
-        "sent": _sent(group.algo, settings["density"], steps, group.nodes),
+        "sent": _sent(group.algo, _moves(group.algo, settings["density"], steps, group.nodes), group.nodes),
     }
     return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
 
@@ -82,12 +82,12 @@ def _moves(algo: str, density: float, steps: float, nodes: int) -> float:
     return density * steps * (nodes if algo in UNION else 1)
 
 
-def _sent(algo: str, density: float, steps: float, nodes: int) -> float:
+def _sent(algo: str, moves: float, nodes: int) -> float:
     """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
 
     The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
     """
-    return density * steps / (1 if algo in UNION | ALL_SEND else nodes)
+    return moves / (1 if algo in ALL_SEND else nodes)
 
 
 def _of_reference(runs: list[Run]) -> Iterator[Row]:
@@ -118,7 +118,7 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "n": 1,
                 "steps": steps,
                 "moves": _moves("topk", run["density"], steps, run["nodes"]),
-                "sent": _sent("topk", run["density"], steps, run["nodes"]),
+                "sent": _sent("topk", _moves("topk", run["density"], steps, run["nodes"]), run["nodes"]),
                 "seeds": None,
                 "below_dense": dense - run["test_accuracy"][epochs - 1],
             }

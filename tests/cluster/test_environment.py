@@ -22,6 +22,7 @@ from repro.cluster.environment import (
 )
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
+from repro.train import possible
 
 # What srun 22.05 sets on rank 5 of a step of 6 tasks on two machines (the part that matters).
 SRUN = {
@@ -178,4 +179,4 @@ def test_the_lab_takes_no_gpu(monkeypatch):
     place = Place(0, 2, 0, 2)
     assert device_of(compose(["cluster=lab"])[0], place).type == "cpu"
     with pytest.raises(ConfigError, match="leave device out, or type cluster=processes"):
-        device_of(compose(["cluster=lab", "device=cuda"])[0], place)
+        possible.check(compose(["cluster=lab", "device=cuda"])[0])  # before any folder is made

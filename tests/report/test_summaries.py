@@ -14,7 +14,7 @@ from repro import tables
 from repro.cluster import preempt
 from repro.commands.results import collect
 from repro.config.compose import compose, to_yaml
-from repro.config.schema import Config, ConfigError
+from repro.config.schema import ConfigError
 from repro.figures import accuracies
 from repro.report import curves, pool_seeds, summaries
 from repro.runs import run_folder
@@ -202,14 +202,8 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
         assert one[name] == other[name]
     scaled = tiny_runs.config(tmp_path / "long", *settings, "epochs=4", "scale_schedule=true")
     shutil.copytree(long.folder, scaled.folder)
-    shutil.copy(config_of(tmp_path, scaled), scaled.folder / "config.yaml")
+    (scaled.folder / "config.yaml").write_text(to_yaml(scaled))
     assert "another schedule" in summaries.collect(tmp_path / "long", stopped=True)[1][0]
-
-
-def config_of(folder: Path, config: Config) -> Path:
-    path = folder / "config.yaml"
-    path.write_text(to_yaml(config))
-    return path
 
 
 def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:

@@ -14,6 +14,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
 ]
+COUNTED = ("bytes_sent", "messages", "rounds")
 NAMES = [name for name in groups.group_options("algo") if name != "ddp"]
 
 
@@ -24,7 +25,7 @@ def steps(folder, *settings):
     return [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
 
-def alike(some, others, what=("bytes_sent", "messages", "rounds")):
+def alike(some, others, what=COUNTED):
     assert len(some) == len(others) == 4
     assert [[line[name] for name in what] for line in some] == [[line[name] for name in what] for line in others]
     assert [line["loss"] for line in some] == pytest.approx([line["loss"] for line in others], rel=0.1)
@@ -34,7 +35,7 @@ def alike(some, others, what=("bytes_sent", "messages", "rounds")):
 def test_a_gpu_sends_and_learns_what_a_cpu_does(name, tmp_path):
     there, here = (steps(tmp_path / device, f"algo={name}", f"device={device}") for device in ("cuda", "cpu"))
     depends = algorithms.of(algorithm(name, {})).messages_depend_on_values
-    alike(there, here, () if depends else ("bytes_sent", "messages", "rounds"))
+    alike(there, here, () if depends else COUNTED)
 
 
 @pytest.mark.parametrize("name", ["dense", "gtopk", "oktopk"])
