@@ -11,6 +11,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.primitives import average_at
 from repro.density import entries
 from repro.rng import derive
 
@@ -29,14 +30,9 @@ class Algorithm(algorithms.Algorithm):
         m = gradient.numel()
         generator = np.random.default_rng(derive(self.seed, "randomk", self.steps))
         chosen = generator.choice(m, min(entries(self.density, m), m), replace=False, shuffle=False)
-        self.index = index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted: memory access in order
+        self.index = torch.from_numpy(np.sort(chosen)).to(gradient.device)  # sorted: memory access in order
         self.steps += 1
-        value = self.residual.add_(gradient)[index]
-        mean = collective.all_reduce(value).div_(collective.size)
-        update = mean.to(gradient.dtype)
-        self.residual[index] = mean - update.to(mean.dtype)  # zeros, but for what a bfloat16 rounds away
-        gradient.zero_()[index] = update
-        return gradient
+        return average_at(self.index, self.residual.add_(gradient), collective, out=gradient)
 
     @property
     def chosen(self) -> Tensor:

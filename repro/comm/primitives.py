@@ -1,6 +1,7 @@
 """BAGUA's communication primitives (arXiv:2107.01499, section 3), pure functions over a `Collective`.
 
-Centralized: every rank gets the sum over all, here with a codec (in full precision it is an all-reduce).
+Centralized: every rank gets the sum over all, here with a codec (in full precision it is an all-reduce), or the
+mean of some entries.
 Decentralized: every rank averages with its peers of the step, in full precision and with a codec.
 With P = 1 the rank gets its own x back, uncompressed.
 """
@@ -60,6 +61,18 @@ def compressed_scatter_reduce(
         server_error.copy_(total - codec.decode(wire, width)[0])
         server_error[max(0, m - collective.rank * width) :] = 0
     return codec.decode(collective.all_gather(wire[0]), width).reshape(-1)[:m]
+
+
+def average_at(index: Tensor, residual: Tensor, collective: Collective, out: Tensor) -> Tensor:
+    """Moves the entries at `index` [k], the same on all ranks, out of the residuals [m], and writes their mean to out.
+
+    What a bfloat16 rounds away in out [m], which is zero elsewhere, stays in each residual.
+    """
+    mean = collective.all_reduce(residual[index]).div_(collective.size)
+    update = mean.to(out.dtype)
+    residual[index] = mean - update.to(mean.dtype)
+    out.zero_()[index] = update
+    return out
 
 
 def chunks(x: Tensor, size: int) -> Tensor:

@@ -160,6 +160,27 @@ def test_randomk_draws_alike_on_all_ranks_and_anew_in_each_step():
     assert set(other[0].nonzero().squeeze(1).tolist()) != places[0]
 
 
+def test_scalecoms_leaders_take_turns_and_all_ranks_send_what_the_leader_selected():
+    x = gradients(3, 4, "normal")
+    held = torch.zeros(3, M)
+    for step, update in enumerate(train("scalecom", 3, x, 0.05)[0][0]):
+        held += x[step]
+        place = held[step % 3].abs().topk(50).indices
+        assert torch.equal(update.nonzero().squeeze(1), place.sort().values)
+        assert torch.allclose(update[place], held[:, place].mean(0), atol=1e-6)
+        held[:, place] = 0
+
+
+def test_scalecoms_filter_takes_in_a_part_of_what_a_step_leaves():
+    x, beta = gradients(2, 3, "normal"), 0.25
+    held = torch.zeros(2, M)
+    ranks = train("scalecom", 2, x, 0.05, beta=beta)
+    for step, update in enumerate(ranks[0][0]):
+        sent = (held + x[step]) * (update != 0)
+        held = (1 - beta) * held + beta * (held + x[step] - sent)
+    assert update.any() and torch.allclose(torch.stack([residual for _, residual in ranks]), held, atol=1e-6)
+
+
 def test_1_bit_adam_leaves_entries_without_a_gradient_in_the_warm_up_where_they_are():
     """The signs give each entry the mean of its bucket, and eps alone would divide that."""
     x, choice = gradients(4, 12, "normal"), compose.algorithm("qadam", {"warmup_steps": 6})

@@ -34,8 +34,9 @@ def conserved(ranks, x: torch.Tensor) -> bool:
     return torch.allclose(applied + kept, x.double().sum((0, 1)), atol=1e-5 * len(ranks))
 
 
-def test_all_that_select_and_send_indices_have_the_option():
-    assert {name for name, choice in CHOICES.items() if choice.sparse} - set(NAMES) == {"randomk"}
+def test_all_that_send_pairs_have_the_option():
+    """randomk and scalecom sum the same entries of all ranks."""
+    assert {name for name, choice in CHOICES.items() if choice.sparse} - set(NAMES) == {"randomk", "scalecom"}
     assert all("wire" in compose.declared("algo", name) for name in NAMES)
 
 
@@ -91,7 +92,7 @@ def plain(name: str) -> dict:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("case", [*EXACT, "randomk", "onebit", "powersgd", "gained"])
+@pytest.mark.parametrize("case", [*EXACT, "randomk", "scalecom", "onebit", "powersgd", "gained"])
 def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
     gained = ("gtopk_corrected", {"residual": "exact", "gain": 10.0})
     name, options = gained if case == "gained" else EXACT.get(case, (case, {}))
