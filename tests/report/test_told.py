@@ -1,0 +1,260 @@
+"""What docs/paper.md tells by hand holds: its numbers are those of the summaries."""
+
+import re
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+
+import made_up_groups
+import pytest
+from scipy.stats import spearmanr
+
+from repro.figures import _times, gap_over_moves, momentum
+from repro.report import summaries
+from repro.report.momentum import RULES, rule
+from repro.report.summaries import Group
+
+TEXT = " ".join((Path(__file__).parents[2] / "docs/paper.md").read_text().split())
+
+
+def told(sentences: str) -> list[float]:
+    """Returns the numbers that the page has in place of each N of `sentences`, in which [...] is any text between."""
+    pattern = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?").replace("N", r"(-?\d+(?:\.\d+)?)")
+    said = re.search(pattern, TEXT)
+    assert said, f"the page does not say: {sentences}"
+    return [float(number) for number in said.groups()]
+
+
+def of_one_schedule(
+    groups: Iterable[Group], model: str, schedule: str, precision: str = "float32"
+) -> dict[tuple[str, float], float]:
+    """Returns the last accuracy of each algorithm and density, in percent; two runs of one of these are an error."""
+    found: dict[tuple[str, float], float] = {}
+    for group in groups:
+        if (group.model, group.schedule, group.settings["precision"]) == (model, schedule, precision):
+            key = group.algo, group.settings["density"]
+            assert key not in found, f"two groups of {key} on the {schedule} in {precision}"
+            found[key] = 100 * group.curve[-1]["test_accuracy"]
+    return found
+
+
+def test_runs_of_other_schedules_and_precisions_are_kept_apart() -> None:
+    compressed, written, bfloat16 = (Group(**made_up_groups.group("resnet20", "dense")) for _ in range(3))
+    written.settings["scale_schedule"] = False
+    bfloat16.settings["precision"] = "bfloat16"
+    for row, group in enumerate((compressed, written, bfloat16)):
+        group.curve[-1]["test_accuracy"] = 0.7 + row / 10
+    every, schedule = (compressed, written, bfloat16), "schedule of 141 epochs compressed to 5"
+    assert of_one_schedule(every, "resnet20", schedule) == {("dense", 1.0): pytest.approx(70)}
+    assert of_one_schedule(every, "resnet20", "first 5 of 141 epochs") == {("dense", 1.0): pytest.approx(80)}
+    assert of_one_schedule(every, "resnet20", schedule, "bfloat16") == {("dense", 1.0): pytest.approx(90)}
+    with pytest.raises(AssertionError, match="two groups"):
+        of_one_schedule((compressed, compressed), "resnet20", schedule)
+
+
+def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
+    found = summaries.load()
+
+    def finals(experiment: str, epochs: int, model: str = "resnet20") -> dict[tuple[str, float], float]:
+        schedule = f"schedule of 141 epochs compressed to {epochs}"
+        return of_one_schedule(found.groups(experiment), model, schedule)
+
+    short, five, fifteen = finals("density_sensitivity", 3), finals("convergence", 5), finals("convergence", 15)
+    behind = [short["dense", 1.0] - short["gtopk", 0.001], five["dense", 1.0] - five["gtopk", 0.001]]
+    behind += [fifteen["dense", 1.0] - fifteen["gtopk", 0.001], short["dense", 1.0] - short["gtopk", 0.05]]
+    behind += [fifteen["dense", 1.0] - fifteen["topk", 0.001]]
+    assert told(
+        "ahead by N points of accuracy after 3 epochs, N after 5 and N after 15 [...] at 0.001, by N ([...]a step: "
+        "N after 15"
+    ) == pytest.approx(behind, abs=0.051)
+    vgg16 = finals("convergence", 4, "vgg16")
+    of_all = [vgg16["gtopk", 0.001], vgg16["dense", 1.0], vgg16["topk", 0.001]]
+    assert told("each entry 0.39 times: N %, beside N of dense and N of Top-k") == pytest.approx(of_all, abs=0.051)
+
+
+def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    whole = [g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole]
+    curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
+    losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
+    dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
+    sentences = (
+        "dense ends at N %, Top-k at N %, gTop-k at N %. After 5 epochs of that schedule Top-k is N and gTop-k N "
+        "points behind, after 10 it is N and N, after 15 it is N and N, and after 50 they are N and N ahead. "
+        "The training loss ends at N, N and N:"
+    )
+    said = told(sentences)
+    behind = [dense[epoch] - sparse[epoch] for epoch in (5, 10, 15, 50) for sparse in (topk, gtopk)]
+    expected = [dense[141], topk[141], gtopk[141], *behind[:6], *(-gap for gap in behind[6:])]
+    assert said[:11] == pytest.approx(expected, abs=0.051) and said[11:] == pytest.approx(losses, abs=0.00051)
+    (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
+    for density, part in ((0.0005, "half"), (0.0001, "a tenth")):
+        (lower,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == density)
+        said = told(f"{part} of it ({density:.4f})[...] ends at N % with a loss of N")
+        assert said[0] == pytest.approx(100 * lower.curve[-1]["test_accuracy"], abs=0.0051)
+        assert said[1] == pytest.approx(lower.curve[-1]["train_loss"], abs=0.00051)
+    accuracy, loss = told("chosen at once ([...]), end at N % with a loss of N.")
+    assert accuracy == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
+    assert loss == pytest.approx(chosen["train_loss"], abs=0.00051)
+
+
+def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
+    groups = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
+    many = {g.algo: g.curve[-1] for g in groups if g.nodes == 32}
+    (few,) = (g.curve[-1] for g in groups if (g.algo, g.nodes) == ("dense", 4))
+    said = told("**On 32 nodes [...] dense ends at N % with a loss of N (n = 1): N points below its 4")
+    accuracy = 100 * many["dense"]["test_accuracy"]
+    expected = [accuracy, many["dense"]["train_loss"], 100 * few["test_accuracy"] - accuracy]
+    assert said == pytest.approx(expected, abs=0.0051)
+    assert many["dense"]["step"] * 8 == pytest.approx(few["step"], rel=0.02), "an eighth of the steps"
+    assert many.keys() == {"dense", "gtopk_corrected"}, "then the sentence on what was not trained is no longer true"
+    (sparse,) = (g for g in groups if (g.nodes, g.algo) == (32, "gtopk_corrected"))
+    at = {row["epoch"]: 100 * row["test_accuracy"] for row in sparse.curve}
+    said = told(
+        "ends at N % there with a loss of N (n = 1): N points below dense[...]moves N times in 141 epochs there, not "
+        "55,[...] P times as seldom as an entry moves: N times in the whole run on 32 nodes, N times at a density of "
+        "0.0001 on 4, N times at 0.001.[...]over the N whole runs, ours and the reference curves, N) better than the "
+        "moves (N;"
+    )
+    rows = gap_over_moves.table(summaries.load())
+    whole = [row for row in rows if row["whole"]]
+    ours = {
+        (row["nodes"], row["density"]): row for row in whole if row["source"] == "trained" and "gtopk" in row["algo"]
+    }
+    few, usual, many_nodes = ours[4, 0.0001], ours[4, 0.001], ours[32, 0.001]
+    found = [spearmanr([row[x] for row in whole], [row["below_dense"] for row in whole])[0] for x in ("sent", "moves")]
+    expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], many_nodes["moves"]]
+    expected += [row["sent"] for row in (many_nodes, few)] + [round(usual["sent"]), len(whole), *found]
+    assert said == pytest.approx(expected, abs=0.051) and said[-2] == pytest.approx(found[0], abs=0.0051)
+    assert found[0] < found[1] and round(few["below_dense"], 1) == 2.1
+
+
+def test_vgg16_is_told_as_the_summaries_have_it() -> None:
+    groups = [g for g in summaries.load().groups("convergence") if g.model == "vgg16" and not g.compressed]
+    curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in groups}
+    dense, topk, gtopk = (curves[name] for name in ("dense", "topk", "gtopk"))
+    assert [max(one) for one in (dense, gtopk, topk)] == [83, 103, 34] and all(g.n == 1 for g in groups)
+
+    def mean(curve: dict[float, float], first: int, last: int) -> float:
+        return statistics.fmean(curve[epoch] for epoch in range(first, last + 1))
+
+    others = [run for run in summaries.load().reference if (run["model"], run["nodes"]) == ("vgg16", 4)]
+    at_83 = {
+        name: [run["test_accuracy"][82] for run in others if run["algo"] == name and len(run["test_accuracy"]) > 82]
+        for name in ("dense", "topk")
+    }
+    theirs = [statistics.fmean(at_83[name]) for name in ("dense", "topk")]
+    sentences = (
+        "dense has N % at epoch 83, two after the first drop of the learning rate, and gTop-k N %: N points less. The "
+        "reference curves have N % with dense and N % with Top-k there: N points less. From there gTop-k gains N "
+        "points to epoch 103. At the high rate it is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % "
+        "and gTop-k N %, by that of 76 to 80 dense has N % and gTop-k N %."
+    )
+    expected = [dense[83], gtopk[83], dense[83] - gtopk[83], *theirs, theirs[0] - theirs[1], gtopk[103] - gtopk[83]]
+    expected += [mean(one, 30, 34) for one in (dense, topk, gtopk)] + [mean(one, 76, 80) for one in (dense, gtopk)]
+    assert told(sentences) == pytest.approx(expected, abs=0.051)
+
+
+def test_momentum_is_told_as_the_figure_has_it() -> None:
+    after, before, masked, none = RULES
+    trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
+    by = {(row["nodes"], row["algo"], row["rule"]): row for row in trained}
+    four = [by[4, "dense", after], by[4, "gTop-k", after], by[4, "gTop-k", none]]
+    many = [by[32, algo, rule] for algo, rule in (("dense", after), ("gTop-k", after), ("gTop-k", none))]
+    many.append(by[32, "gTop-k (clipped)", masked])
+    others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
+    others.append(by[4, "dense", none])
+    assert [row["n"] for row in others] == [1, 2, 2, 2, 1]
+    paired = [by[4, f"gTop-k {name}", where] for name in ("butterfly", "exact") for where in (after, none)]
+    assert [row["n"] for row in paired] == [1, 2, 1, 2]
+    single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
+    single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
+    single += [by[4, "gTop-k (exact rule)", none]]
+    for rows, sentence in (
+        (
+            single,
+            "momentum before selection has N %, N % masked and N % clipped too, N % where only what is delivered "
+            "leaves the velocity; the exact residual rule has N % with momentum and N % without (n = 1 each).",
+        ),
+        ([by[4, "Top-k (delivered, boost 6)", masked]], "counted up to 6 times (`algo.boost=6`), have N % (n = 1)."),
+        ([by[4, "random-k (lr 0.01)", none]], "has N % without it at a learning rate of 0.01 (n = 1):"),
+        (
+            four,
+            "next) dense has N % (n = N), gTop-k N % (n = N), and without momentum at ten times the learning rate "
+            "N % (n = N;",
+        ),
+        (
+            others,
+            "Top-k has N % with momentum and N % without, 1-bit SGD N % and N %, "
+            "and dense itself N % without (n = 1, 2, 2, 2 and 1);",
+        ),
+        (
+            paired,
+            "butterfly has N % with and N % without, gTop-k exact N % with and N % without (n = 1 with, 2 without).",
+        ),
+        (
+            many,
+            "dense has N % then, gTop-k N %, without momentum at ten times the learning rate N %, and with momentum "
+            "before selection, masked and clipped, N %:",
+        ),
+    ):
+        counted = "(n = N" in sentence
+        expected = [value for row in rows for value in (100 * row["test_accuracy"], row["n"])[: 1 + counted]]
+        assert told(sentence) == pytest.approx(expected, abs=0.051)
+        assert counted or rows in (paired, others) or all(row["n"] == 1 for row in rows)
+
+
+def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (none,) = (group for group in found.groups("momentum") if group.whole and group.algo == "gtopk")
+    whole = {g.algo: g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole}
+    assert rule(none.settings) == RULES[3]
+    runs = [none, whole["gtopk"], whole["dense"]]
+    ends = [(100 * run.curve[-1]["test_accuracy"], run.curve[-1]["train_loss"]) for run in runs]
+
+    def ahead(run: Group, first: int, last: int) -> float:
+        """Returns by how many points it is ahead of dense, on average over these epochs."""
+        epochs = range(first, last + 1)
+        mine, dense = ({row["epoch"]: row["test_accuracy"] for row in one.curve} for one in (run, whole["dense"]))
+        return 100 * statistics.fmean(mine[epoch] - dense[epoch] for epoch in epochs)
+
+    sentences = (
+        "end at N % with a training loss of N, where gTop-k with momentum has N % and N and dense N % and N. Before "
+        "the first drop of the learning rate it is ahead of dense, by N points on average over epochs 11 to 81, and "
+        "over the last 19 epochs N behind; gTop-k with momentum is N ahead and N behind."
+    )
+    said = told(sentences)
+    means = [sign * ahead(run, *epochs) for run in runs[:2] for sign, epochs in ((1, (11, 81)), (-1, (123, 141)))]
+    assert said[:6:2] == pytest.approx([accuracy for accuracy, _ in ends], abs=0.0051)
+    assert said[1:6:2] == pytest.approx([loss for _, loss in ends], abs=0.00051)
+    assert said[6:] == pytest.approx(means, abs=0.051)
+
+
+def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
+    fifteenth = {}
+    for group in summaries.load().groups("convergence"):
+        written = not group.settings["scale_schedule"] or group.whole
+        usual = (group.model, group.nodes) == ("resnet20", 4) and group.settings["density"] in (1.0, 0.001)
+        if usual and written:
+            curves = group.seed_accuracies or [[row["test_accuracy"] for row in group.curve]]
+            epochs = [row["epoch"] for row in group.curve]
+            for seed, curve in zip(group.seeds, curves, strict=True):
+                key = group.algo, group.settings["precision"], seed
+                fifteenth.setdefault(key, 100 * curve[epochs.index(15)])
+    sentences = (
+        "dense has N and N % in float32, N and N % in bfloat16; gTop-k has N and N % in float32, N and N % in bfloat16."
+    )
+    expected = [fifteenth[a, p, s] for a in ("dense", "gtopk") for p in ("float32", "bfloat16") for s in (0, 1)]
+    assert told(sentences) == pytest.approx(expected, abs=0.0051)
+
+
+def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
+    found = summaries.load()
+    ours, theirs = told("VGG-16 takes one core N s, their GPU N s")
+    seconds = [
+        row["compute_s"]
+        for row in _times.of_experiment(found, "throughput")
+        if (row["model"], row["source"]) == ("vgg16", "modelled")
+    ]
+    assert seconds and seconds == pytest.approx([ours] * len(seconds), abs=0.051)
+    assert found.paper["breakdown_gtopk_32_nodes"]["vgg16"]["compute"] == pytest.approx(theirs, abs=0.0051)
