@@ -26,7 +26,10 @@ ALSO = (
 )
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
-ALL_SEND = {"randomk"}  # every node sends each entry of the update; of the others' about one does, gtopk_exact's too
+ALL_SEND = {
+    "randomk",
+    "scalecom",
+}  # every node sends each entry of the update; of the others' about one does, gtopk_exact's too
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
 SHAPES = {_FEW: "^", _UNION: "s", _RANDOM: "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
@@ -71,18 +74,18 @@ def _of_pair(pair: Pair) -> list[Row]:
         "source": "trained",
         "n": 1 if gaps else group.n,
         "steps": steps,
-        "moves": _moves(group.algo, settings["density"], steps, group.nodes),
-        "sent": _sent(group.algo, _moves(group.algo, settings["density"], steps, group.nodes), group.nodes),
+        "moves": moves(group.algo, settings["density"], steps, group.nodes),
+        "sent": sent(group.algo, moves(group.algo, settings["density"], steps, group.nodes), group.nodes),
     }
     return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
 
 
-def _moves(algo: str, density: float, steps: float, nodes: int) -> float:
+def moves(algo: str, density: float, steps: float, nodes: int) -> float:
     """Returns how many times an entry can be in the update, on average over all entries."""
     return density * steps * (nodes if algo in UNION else 1)
 
 
-def _sent(algo: str, moves: float, nodes: int) -> float:
+def sent(algo: str, moves: float, nodes: int) -> float:
     """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
 
     The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
@@ -117,8 +120,8 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "source": "reference",
                 "n": 1,
                 "steps": steps,
-                "moves": _moves("topk", run["density"], steps, run["nodes"]),
-                "sent": _sent("topk", _moves("topk", run["density"], steps, run["nodes"]), run["nodes"]),
+                "moves": moves("topk", run["density"], steps, run["nodes"]),
+                "sent": sent("topk", moves("topk", run["density"], steps, run["nodes"]), run["nodes"]),
                 "seeds": None,
                 "below_dense": dense - run["test_accuracy"][epochs - 1],
             }

@@ -1,0 +1,64 @@
+"""Lists what sparse S-SGD learns on 32 nodes, by density, size of updates and who sends an entry (not in the paper)."""
+
+from repro.config import groups
+from repro.figures import _curves, _draw, gap_over_moves
+from repro.metric import ACCURACY
+from repro.report import momentum, prefixes
+from repro.report.prefixes import Pooled
+from repro.report.summaries import Group, Results
+from repro.tables import Row
+
+TITLE = "What sparse S-SGD lacks on many nodes"
+COMMAND = "repro run experiment=many_nodes"
+ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
+EXPERIMENTS = ("many_nodes", "convergence", "momentum", "density_sensitivity")
+
+
+def table(results: Results) -> list[Row]:
+    """Returns a row for each setting on the nodes of the experiment, where its shortest run ends, the best one first.
+
+    Runs of other experiments stand beside it, if all but algorithm, density and size of updates is the same.
+    """
+    own = [group for group in results.groups("many_nodes", ACCURACY) if group.curve]
+    if not own:
+        return []
+    epoch = min(group.epochs for group in own)
+    over = prefixes.averaged(own[0], epoch)
+    every = [group for name in EXPERIMENTS for group in results.groups(name, ACCURACY)]
+    pooled = prefixes.at_epoch([group for group in every if _kind(group) == _kind(own[0])], epoch, over)
+    dense = next((one.mean for one in pooled if one.group.algo == "dense" and _usual(one.group)), None)
+    return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
+
+
+def _kind(group: Group) -> tuple[object, ...]:
+    settings = group.settings
+    of_a_node = settings["batch_per_node"] * settings["accumulate"]
+    return group.model, group.nodes, of_a_node, settings["precision"], group.compressed, group.data
+
+
+def _usual(group: Group) -> bool:
+    """Returns whether it has the momentum of the network's own settings."""
+    return group.settings["momentum"] == groups.default(group.model, "momentum")
+
+
+def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
+    group, settings = pooled.group, pooled.group.settings
+    step, loss = next((row["step"], row["train_loss"]) for row in group.curve if row["epoch"] == epoch)
+    moves = gap_over_moves.moves(group.algo, settings["density"], step, group.nodes)
+    return {
+        "algorithm": _draw.algo_name(group.algo),
+        "density": settings["density"],
+        "momentum": momentum.rule(settings),
+        "lr / (1 - momentum)": momentum.effective_lr(settings),
+        "times an entry moves": moves,
+        "a node's entry is sent": gap_over_moves.sent(group.algo, moves, group.nodes),
+        "nodes": group.nodes,
+        "model": _draw.model_name(group.model),
+        "epochs": epoch,
+        "epochs averaged": over,
+        "precision": settings["precision"],
+        "n": pooled.n,
+        "training loss": loss,
+        "test accuracy (%)": pooled.mean,
+        "below dense (points)": None if dense is None else dense - pooled.mean,
+    }
