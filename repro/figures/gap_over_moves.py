@@ -26,10 +26,7 @@ ALSO = (
 )
 DATA, IMAGES = "cifar10", 50_000
 UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
-ALL_SEND = {
-    "randomk",
-    "scalecom",
-}  # every node sends each entry of the update; of the others' about one does, gtopk_exact's too
+ALL_SEND = {"dense", "randomk", "scalecom"}  # every node sends each entry of an update; elsewhere about one does
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
 SHAPES = {_FEW: "^", _UNION: "s", _RANDOM: "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
