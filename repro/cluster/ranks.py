@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from repro.cluster import dilation, environment, lab, limits, memory, processes, start, watchdog
+from repro.cluster import dilation, environment, lab, limits, memory, processes, start, threads, watchdog
 from repro.cluster.devices import device_of, own_gpus, take
 from repro.cluster.environment import Place, find_place
 from repro.cluster.preempt import Interrupt
@@ -85,7 +83,6 @@ class Rank:
 
 Share = Callable[[Config], Any]
 Main = Callable[[Config, Rank, Any], Any]
-Joint = Callable[[int], Any]
 Failed = Callable[[str], None]
 
 
@@ -94,7 +91,7 @@ def launch(
     main: Main,
     share: Share,
     interrupt: Interrupt | None = None,
-    joint: Joint | None = None,
+    joint: threads.Joint | None = None,
     failed: Failed | None = None,
 ) -> Any:
     """Runs `main(config, rank, share(config))` on every rank; returns what rank 0 returned.
@@ -109,8 +106,8 @@ def launch(
         return run_rank(config, place, store, main, start.load(config, place, store, share), interrupt, failed=failed)
     limits.check(config)
     memory.check(config)
-    if as_threads(config):
-        return _threads(config, main, share, interrupt, joint, failed)
+    if threads.as_threads(config):
+        return threads.launch(config, run_rank, main, share, interrupt, joint, failed)
     if config.cluster.name == "lab":
         return _in_lab(config, main, share, interrupt)
     return processes.launch(config, run_rank, main, share, interrupt)
@@ -127,27 +124,12 @@ def no_data(config: Config) -> None:
     """Loads nothing: for ranks that only measure."""
 
 
-def as_threads(config: Config) -> bool:
-    """Returns whether the ranks are threads of this process. Raises ConfigError."""
-    return find_place(config) is None and config.cluster.name not in ("processes", "lab")
-
-
 def with_rank_0(config: Config) -> bool:
     """Returns whether this is the process of rank 0, which shows what all wait for. Raises ConfigError."""
     place = find_place(config)
     if place is not None:
         return place.rank == 0
-    return as_threads(config) or multiprocessing.current_process().name == "rank 0"
-
-
-def on_one_device(config: Config) -> bool:
-    """Returns whether the ranks are threads of this process and share a device. Raises ConfigError."""
-    return as_threads(config) and len({device_of(config, place) for place in _places(config.nodes)}) == 1
-
-
-def on_one_gpu(config: Config) -> bool:
-    """Returns whether two ranks or more are threads that share a GPU. Raises ConfigError."""
-    return config.nodes > 1 and on_one_device(config) and device_of(config, _places(1)[0]).type == "cuda"
+    return threads.as_threads(config) or multiprocessing.current_process().name == "rank 0"
 
 
 def run_rank(
@@ -180,7 +162,7 @@ def run_rank(
             failed(reason)
         print(f"repro: {reason}", file=sys.stderr, flush=True)
 
-    torch.set_num_threads(threads_each(config, place.local_size))
+    torch.set_num_threads(threads.of_each(config, place.local_size))
     memory.keep_freed()
     if outside:
         address = environment.own_address()
@@ -220,11 +202,6 @@ def _join(config: Config, place: Place, store: dist.Store, gpu: torch.device | N
     return transport.gloo(store, place.rank, place.size, config.timeout_s)
 
 
-def threads_each(config: Config, local_size: int) -> int:
-    """Returns how many threads a rank uses inside an operation."""
-    return config.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
-
-
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
     try:
         rank.machines = rank.control.gather_objects(socket.gethostname())
@@ -262,59 +239,3 @@ def _unexpected(config: Config, rank: int, error: BaseException) -> str:
     except OSError:
         where = ""
     return f"rank {rank}: {type(error).__name__}: {error}{where}"
-
-
-def _places(size: int) -> list[Place]:
-    """Returns the places of ranks that are all on this machine."""
-    return [Place(number, size, number, size) for number in range(size)]
-
-
-def _turns(config: Config) -> AbstractContextManager[object]:
-    """Limits how many CPU ranks compute at once to the cores: 32 at once would hold 32 times what backward keeps."""
-    if device_of(config, _places(config.nodes)[0]).type != "cpu":
-        return nullcontext()
-    return threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // threads_each(config, config.nodes)))
-
-
-def _threads(
-    config: Config,
-    main: Main,
-    share: Share,
-    interrupt: Interrupt,
-    make_joint: Joint | None,
-    failed: Failed | None,
-) -> Any:
-    """Runs ranks as threads, each with its own gloo group on one store in memory: 32 of them start within a second.
-
-    With a GPU each they have NCCL; those that share one pass their messages there, in memory: gloo would carry each
-    through the CPU's.
-    """
-    store, data, size = dist.HashStore(), share(config), config.nodes
-    places, turns = _places(size), _turns(config)
-    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
-    wires = transport.Wires(size, config.timeout_s) if on_one_gpu(config) else None
-    failures: list[BaseException] = []
-    results: list[Any] = [None] * size
-
-    def body(number: int) -> None:
-        try:
-            results[number] = run_rank(
-                config, places[number], store, main, data, interrupt, turns, joint, failed=failed, wires=wires
-            )
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=body, args=(number,), name=f"rank-{number}") for number in range(size)]
-    for number, thread in enumerate(threads):
-        try:
-            thread.start()
-        except RuntimeError as error:  # the ranks that run already learn of it while they wait for all
-            failures.append(start.failed(store, number, error))
-            threads = threads[:number]
-            break
-    for thread in threads:
-        thread.join()
-    if failures:
-        stops = (error for error in failures if isinstance(error, KeyboardInterrupt) and interrupt.final)
-        raise next(stops, failures[0])
-    return results[0]

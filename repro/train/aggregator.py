@@ -11,7 +11,7 @@ from torch import nn
 
 from repro import algorithms, models
 from repro.algorithms import Algorithm
-from repro.cluster import ranks
+from repro.cluster import threads
 from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.config import groups
@@ -129,7 +129,7 @@ def rules(config: Config) -> Rules:
         ),
         (
             # the engine has one thread for all of a GPU, in which DDP waits for the others
-            algorithm.wraps and ranks.on_one_gpu(config),
+            algorithm.wraps and threads.on_one_gpu(config),
             f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
         ),
         (
@@ -137,7 +137,7 @@ def rules(config: Config) -> Rules:
             algorithm.wraps
             and algo.options.get("hook") == "powersgd"
             and config.nodes > 1
-            and ranks.as_threads(config),
+            and threads.as_threads(config),
             "algo.hook=powersgd cannot have ranks as threads; type cluster=processes",
         ),
         *(
@@ -175,7 +175,7 @@ def piped(config: Config) -> Rules:
             f"cuts={cuts} must be {places}, the blocks at which a new stage begins; or leave cuts out",
         ),
         (
-            config.node is None and ranks.as_threads(config),
+            config.node is None and threads.as_threads(config),
             "torch.distributed.pipelining needs a process for each rank; type cluster=processes",
         ),
         (algorithms.of(algo).wraps, f"algo={algo.name} looks at each layer's backward; type algo=dense"),
@@ -199,7 +199,7 @@ def apart(config: Config, model: nn.Module) -> Rules:
     algorithm, named = algorithms.of(config.algo), f"algo={config.algo.name}"
     return [
         (
-            not ranks.on_one_device(config),
+            not threads.on_one_device(config),
             "the ranks must be threads on one device: leave cluster and launchers out",
         ),
         (algorithm.mixes, f"{named} gives each rank weights of its own"),

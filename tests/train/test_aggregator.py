@@ -15,7 +15,7 @@ from tiny_runs import QUICK, config
 
 from repro import algorithms, models
 from repro.algorithms import Algorithm
-from repro.cluster import ranks
+from repro.cluster import threads
 from repro.commands.launch import launch
 from repro.config.schema import ConfigError
 from repro.runs import run_folder
@@ -111,7 +111,7 @@ def test_what_can_be_is_let_through(tmp_path):
 def test_ddp_is_refused_where_ranks_are_threads_on_one_gpu(tmp_path, monkeypatch):
     two = config(tmp_path, "algo=ddp", "nodes=2")
     assert aggregator.allows(two)
-    monkeypatch.setattr(ranks, "on_one_gpu", lambda config: config.nodes > 1)
+    monkeypatch.setattr(threads, "on_one_gpu", lambda config: config.nodes > 1)
     with pytest.raises(ConfigError, match="threads on one GPU; type cluster=processes"):
         aggregator.check(two)
 

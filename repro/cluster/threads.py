@@ -1,0 +1,98 @@
+"""Runs ranks as threads of this process: 32 of them start within a second and share one import."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch.distributed as dist
+
+from repro.cluster import start
+from repro.cluster.devices import device_of
+from repro.cluster.environment import Place, find_place
+from repro.cluster.preempt import Interrupt
+from repro.comm import transport
+from repro.config.schema import Config
+
+RunRank = Callable[..., Any]  # ranks.run_rank, which imports this module
+Joint = Callable[[int], Any]
+
+
+def launch(
+    config: Config,
+    run_rank: RunRank,
+    main: Callable[..., Any],
+    share: Callable[[Config], Any],
+    interrupt: Interrupt,
+    make_joint: Joint | None = None,
+    failed: Callable[[str], None] | None = None,
+) -> Any:
+    """Returns what rank 0 returned. Each rank has its own gloo group on one store in memory.
+
+    With a GPU each they have NCCL; those that share one pass their messages there, in memory: gloo would carry each
+    through the CPU's.
+    """
+    store, data, size = dist.HashStore(), share(config), config.nodes
+    places, turns = _places(size), _turns(config)
+    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
+    wires = transport.Wires(size, config.timeout_s) if on_one_gpu(config) else None
+    failures: list[BaseException] = []
+    results: list[Any] = [None] * size
+
+    def body(number: int) -> None:
+        try:
+            results[number] = run_rank(
+                config, places[number], store, main, data, interrupt, turns, joint, failed=failed, wires=wires
+            )
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(number,), name=f"rank-{number}") for number in range(size)]
+    for number, thread in enumerate(threads):
+        try:
+            thread.start()
+        except RuntimeError as error:  # the ranks that run already learn of it while they wait for all
+            failures.append(start.failed(store, number, error))
+            threads = threads[:number]
+            break
+    for thread in threads:
+        thread.join()
+    if failures:
+        stops = (error for error in failures if isinstance(error, KeyboardInterrupt) and interrupt.final)
+        raise next(stops, failures[0])
+    return results[0]
+
+
+def as_threads(config: Config) -> bool:
+    """Returns whether the ranks are threads of this process. Raises ConfigError."""
+    return find_place(config) is None and config.cluster.name not in ("processes", "lab")
+
+
+def on_one_device(config: Config) -> bool:
+    """Returns whether the ranks are threads of this process and share a device. Raises ConfigError."""
+    return as_threads(config) and len({device_of(config, place) for place in _places(config.nodes)}) == 1
+
+
+def on_one_gpu(config: Config) -> bool:
+    """Returns whether two ranks or more are threads that share a GPU. Raises ConfigError."""
+    return config.nodes > 1 and on_one_device(config) and device_of(config, _places(1)[0]).type == "cuda"
+
+
+def of_each(config: Config, local_size: int) -> int:
+    """Returns how many threads a rank uses inside an operation."""
+    return config.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
+
+
+def _places(size: int) -> list[Place]:
+    """Returns the places of ranks that are all on this machine."""
+    return [Place(number, size, number, size) for number in range(size)]
+
+
+def _turns(config: Config) -> AbstractContextManager[object]:
+    """Limits how many CPU ranks compute at once to the cores: 32 at once would hold 32 times what backward keeps."""
+    if device_of(config, _places(config.nodes)[0]).type != "cpu":
+        return nullcontext()
+    return threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // of_each(config, config.nodes)))
