@@ -37,6 +37,7 @@ def everything() -> Results:
                 *(group("resnet20", "gtopk", density=d) for d in (0.001, 0.0005, 0.0001)),
             ]
         ),
+        "many_nodes": _groups(group("resnet20", a, nodes=32, density=0.008) for a in ("dense", "gtopk", "scalecom")),
         "batch_sensitivity": _groups(group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)),
         "language": _groups(read(group("lstm_small", a)) for a in ("dense", "topk", "gtopk")),
         "quickstart": _groups(group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")),

@@ -10,21 +10,20 @@ from repro.tables import Row
 
 TITLE = "What sparse S-SGD lacks on many nodes"
 COMMAND = "repro run experiment=many_nodes"
-ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
-EXPERIMENTS = ("many_nodes", "convergence", "momentum", "density_sensitivity")
+ALSO = (_curves.CONVERGENCE,)
 
 
 def table(results: Results) -> list[Row]:
     """Returns a row for each setting on the nodes of the experiment, where its shortest run ends, the best one first.
 
-    Runs of other experiments stand beside it, if all but algorithm, density and size of updates is the same.
+    Whole runs stand beside it, if all but algorithm, density and size of updates is the same.
     """
     own = [group for group in results.groups("many_nodes", ACCURACY) if group.curve]
     if not own:
         return []
     epoch = min(group.epochs for group in own)
     over = prefixes.averaged(own[0], epoch)
-    every = [group for name in EXPERIMENTS for group in results.groups(name, ACCURACY)]
+    every = [*own, *results.groups("convergence", ACCURACY)]
     pooled = prefixes.at_epoch([group for group in every if _kind(group) == _kind(own[0])], epoch, over)
     dense = next((one.mean for one in pooled if one.group.algo == "dense" and _usual(one.group)), None)
     return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
