@@ -11,7 +11,7 @@ from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn, log2
 from repro.comm.primitives import average_at
-from repro.compression.selectors import named
+from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.sparse import PADDING
 from repro.density import entries
 
@@ -24,39 +24,36 @@ class Algorithm(algorithms.Algorithm):
     """
 
     density = 0.001
+    memory: ErrorFeedback
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", beta: float = 1.0):
-        self.residual = torch.zeros(parameters, device=device)
-        self.select, self.beta, self.steps = named(selector), beta, 0
-        self.index = torch.empty(0, dtype=torch.int64, device=device)  # of the entries that all ranks sent last
+        self.memory = ErrorFeedback(parameters, device, selector)
+        self.beta, self.steps = beta, 0
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        m = gradient.numel()
+        m, residual = gradient.numel(), self.memory.residual
         k, leader = entries(self.density, m), self.steps % collective.size
         self.steps += 1
-        old = self.residual.clone() if self.beta < 1 else None
-        self.residual.add_(gradient)
+        old = residual.clone() if self.beta < 1 else None
+        residual.add_(gradient)
         message = torch.full((k,), PADDING, dtype=torch.int32, device=gradient.device)
         if collective.rank == leader:
             # No selection has zeros, but where all is to be sent, what is zero here is not zero elsewhere.
-            mine = self.select(self.residual, k).index if k < m else torch.arange(m, device=message.device)
+            mine = self.memory.select(residual, k).index if k < m else torch.arange(m, device=message.device)
             message[: mine.numel()] = mine
         message = collective.broadcast(message, leader)
-        self.index = message[message != PADDING].long()
-        update = average_at(self.index, self.residual, collective, out=gradient)
+        self.memory.chosen = index = message[message != PADDING]  # on all ranks
+        self.memory.selected = index.numel()
+        update = average_at(index.long(), residual, collective, out=gradient)
         if old is not None:
-            self.residual.lerp_(old, 1 - self.beta)
+            residual.lerp_(old, 1 - self.beta)
         return update
 
-    @property
-    def chosen(self) -> Tensor:
-        return self.index
-
     def state_dict(self) -> dict[str, Any]:
-        return {"residual": self.residual, "steps": self.steps}
+        return {**self.memory.state_dict(), "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.residual.copy_(state["residual"])
+        self.memory.load_state_dict(state)
         self.steps = state["steps"]
 
     @staticmethod

@@ -39,7 +39,7 @@ def test_the_class_answers_as_its_instances_do(choice):
     assert (algorithms.period(choice), algorithms.delay(choice)) == (algorithm.period, algorithm.delay)
     assert (algorithms.period(choice) > 1) == ("period" in choice.options) and kind.cost is not base.cost
     assert kind.wraps == (kind.own_bucket_mb(**choice.options) is not None)
-    assert (algorithm.selected is not None) == (choice.sparse and choice.name not in ("randomk", "scalecom"))
+    assert (algorithm.selected is not None) == (choice.sparse and choice.name != "randomk")
     assert about(choice.module)["formula"]
 
 
