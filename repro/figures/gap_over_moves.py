@@ -21,7 +21,7 @@ ALSO = (
     _curves.CONVERGENCE,
     *(
         f"repro run experiment={name}"
-        for name in ("select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats")
+        for name in ("select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats", "many_nodes")
     ),
 )
 DATA, IMAGES = "cifar10", 50_000

@@ -13,7 +13,7 @@ OF = "select_from_k_times_P"
 
 def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
     committed = summaries.load()
-    trained = [group for group in committed.groups("convergence") if group.whole]
+    trained = [group for group in committed.groups("convergence") if group.whole and group.nodes == 4]
     topk = next(group for group in trained if group.algo == "topk")
     chosen = next(group for group in committed.groups(OF) if group.algo == "gtopk_from_topk" and not group.whole)
     algo = chosen.settings["algo"]
@@ -34,7 +34,8 @@ def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
 
 
 def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
-    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    whole = (group for group in summaries.load().groups("convergence") if group.whole and group.nodes == 4)
+    topk = next(group for group in whole if group.algo == "topk")
     assert (topk.n, topk.seeds) == (1, [0])
     again = dataclasses.replace(
         topk, curve=[row | {"test_accuracy": row["test_accuracy"] - 0.02} for row in topk.curve]
