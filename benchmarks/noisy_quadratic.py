@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from quadratic import HALVINGS, LEAST, MOST, SEEDS, SIZE, STEPS, problem
+from quadratic import SEEDS, SIZE, STEPS, largest, problem
 
 from repro import screen
 
@@ -58,7 +58,7 @@ def loss(rule: Rule, k: int, seed: int, lr: float) -> float:
     h, x = problem(seed)
     noise, start = np.random.default_rng((seed, k)), x @ h @ x
     scale = NOISE * np.linalg.norm(h @ x) / SIZE**0.5
-    residuals, last = np.zeros((NODES, SIZE)), []
+    residuals, losses = np.zeros((NODES, SIZE)), []
     for step in range(STEPS):
         residuals += h @ x + scale * noise.normal(size=residuals.shape)
         sent = rule(residuals, k, step)
@@ -67,16 +67,12 @@ def loss(rule: Rule, k: int, seed: int, lr: float) -> float:
         now = x @ h @ x / start
         if not now < 1e3:
             return float("inf")
-        last = [*last[-199:], now]
-    return float(np.mean(last))
+        losses.append(now)
+    return float(np.mean(losses[-200:]))
 
 
 def limit(rule: Rule, k: int, seed: int) -> float:
-    low, high = LEAST, MOST
-    for _ in range(HALVINGS):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if loss(rule, k, seed, middle) < 1e3 else (low, middle)
-    return low
+    return largest(lambda rate: loss(rule, k, seed, rate) < 1e3)
 
 
 def main() -> None:

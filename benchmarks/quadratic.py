@@ -11,6 +11,7 @@ momentum has 2 there, with momentum m 2 (1 + m) / (1 - m).
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +63,15 @@ def stable(h: np.ndarray, x: np.ndarray, rule: str, k: int, effective: float) ->
 
 def limit(rule: str, density: float, seed: int) -> float:
     h, start = problem(seed)
+    return largest(lambda rate: stable(h, start, rule, round(density * SIZE), rate))
+
+
+def largest(is_stable: Callable[[float], bool]) -> float:
+    """Returns the largest stable rate, bisected."""
     low, high = LEAST, MOST
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        if stable(h, start, rule, round(density * SIZE), middle):
+        if is_stable(middle):
             low = middle
         else:
             high = middle

@@ -44,7 +44,7 @@ class Algorithm(algorithms.Algorithm):
         message = collective.broadcast(message, leader)
         self.memory.chosen = index = message[message != PADDING]  # on all ranks
         self.memory.selected = index.numel()
-        update = average_at(index.long(), residual, collective, out=gradient)
+        update = average_at(index.long(), residual, collective, out=gradient, room=k)
         if old is not None:
             residual.lerp_(old, 1 - self.beta)
         return update

@@ -63,12 +63,16 @@ def compressed_scatter_reduce(
     return codec.decode(collective.all_gather(wire[0]), width).reshape(-1)[:m]
 
 
-def average_at(index: Tensor, residual: Tensor, collective: Collective, out: Tensor) -> Tensor:
-    """Moves the entries at `index` [k], the same on all ranks, out of the residuals [m], and writes their mean to out.
+def average_at(index: Tensor, residual: Tensor, collective: Collective, out: Tensor, room: int | None = None) -> Tensor:
+    """Moves the entries at `index` [n], the same on all ranks, out of the residuals [m], and writes their mean to out.
 
-    What a bfloat16 rounds away in out [m], which is zero elsewhere, stays in each residual.
+    What a bfloat16 rounds away in out [m], which is zero elsewhere, stays in each residual. Messages have `room` for so
+    many values, by default n.
     """
-    mean = collective.all_reduce(residual[index]).div_(collective.size)
+    values = residual[index]
+    if room is not None:
+        values = F.pad(values, (0, room - values.numel()))
+    mean = collective.all_reduce(values)[: index.numel()].div_(collective.size)
     update = mean.to(out.dtype)
     residual[index] = mean - update.to(mean.dtype)
     out.zero_()[index] = update

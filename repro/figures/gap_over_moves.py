@@ -72,7 +72,7 @@ def _of_pair(pair: Pair) -> list[Row]:
         "n": 1 if gaps else group.n,
         "steps": steps,
         "moves": moves(group.algo, settings["density"], steps, group.nodes),
-        "sent": sent(group.algo, moves(group.algo, settings["density"], steps, group.nodes), group.nodes),
+        "sent": sent(group.algo, settings["density"], steps, group.nodes),
     }
     return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
 
@@ -82,12 +82,12 @@ def moves(algo: str, density: float, steps: float, nodes: int) -> float:
     return density * steps * (nodes if algo in UNION else 1)
 
 
-def sent(algo: str, moves: float, nodes: int) -> float:
+def sent(algo: str, density: float, steps: float, nodes: int) -> float:
     """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
 
     The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
     """
-    return moves / (1 if algo in ALL_SEND else nodes)
+    return moves(algo, density, steps, nodes) / (1 if algo in ALL_SEND else nodes)
 
 
 def _of_reference(runs: list[Run]) -> Iterator[Row]:
@@ -118,7 +118,7 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "n": 1,
                 "steps": steps,
                 "moves": moves("topk", run["density"], steps, run["nodes"]),
-                "sent": sent("topk", moves("topk", run["density"], steps, run["nodes"]), run["nodes"]),
+                "sent": sent("topk", run["density"], steps, run["nodes"]),
                 "seeds": None,
                 "below_dense": dense - run["test_accuracy"][epochs - 1],
             }

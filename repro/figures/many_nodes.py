@@ -30,9 +30,7 @@ def table(results: Results) -> list[Row]:
 
 
 def _kind(group: Group) -> tuple[object, ...]:
-    settings = group.settings
-    of_a_node = settings["batch_per_node"] * settings["accumulate"]
-    return group.model, group.nodes, of_a_node, settings["precision"], group.compressed, group.data
+    return *prefixes.kind(group), group.settings["batch_per_node"] * group.settings["accumulate"]
 
 
 def _usual(group: Group) -> bool:
@@ -43,21 +41,21 @@ def _usual(group: Group) -> bool:
 def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
     group, settings = pooled.group, pooled.group.settings
     step, loss = next((row["step"], row["train_loss"]) for row in group.curve if row["epoch"] == epoch)
-    moves = gap_over_moves.moves(group.algo, settings["density"], step, group.nodes)
+    run = group.algo, settings["density"], step, group.nodes
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],
         "momentum": momentum.rule(settings),
         "lr / (1 - momentum)": momentum.effective_lr(settings),
-        "times an entry moves": moves,
-        "a node's entry is sent": gap_over_moves.sent(group.algo, moves, group.nodes),
+        "times an entry moves": gap_over_moves.moves(*run),
+        "a node's entry is sent": gap_over_moves.sent(*run),
         "nodes": group.nodes,
         "model": _draw.model_name(group.model),
         "epochs": epoch,
         "epochs averaged": over,
         "precision": settings["precision"],
         "n": pooled.n,
-        "training loss": loss,
+        "training loss": loss if pooled.n == group.n else None,  # which is of one group's seeds
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense - pooled.mean,
     }

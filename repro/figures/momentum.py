@@ -54,9 +54,9 @@ def _runs(results: Results) -> Iterator[Row]:
     Before the learning rate has dropped that is the mean of `prefixes.EPOCHS`.
     """
     mine = [group for group in results.groups("momentum", ACCURACY) if group.curve]
-    for kind in sorted({_kind(group) for group in mine}, key=str):
-        alike = [group for group in mine if _kind(group) == kind]
-        whole = [group for group in results.groups("convergence") if _kind(group) == kind]
+    for kind in sorted(set(map(prefixes.kind, mine)), key=str):
+        alike = [group for group in mine if prefixes.kind(group) == kind]
+        whole = [group for group in results.groups("convergence") if prefixes.kind(group) == kind]
         ends = {min((group.epochs, group.schedule) for group in alike)}
         ends |= {(group.epochs, group.schedule) for group in alike if group.whole}
         for epoch, schedule in sorted(ends):
@@ -84,11 +84,6 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "test_accuracy": pooled.mean / 100,
         "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
     }
-
-
-def _kind(group: Group) -> tuple[Any, ...]:
-    compressed = group.settings["epochs"] if group.compressed else None
-    return group.model, group.nodes, group.settings["precision"], compressed, group.data
 
 
 def _named(group: Group) -> str:

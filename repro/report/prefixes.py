@@ -29,6 +29,12 @@ class Pooled:
     accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
 
 
+def kind(group: Group) -> tuple[object, ...]:
+    """Returns what runs must share to stand in one panel at one epoch, whatever the algorithm and its rates are."""
+    compressed = group.settings["epochs"] if group.compressed else None
+    return group.model, group.nodes, group.settings["precision"], compressed, group.data
+
+
 def averaged(group: Group, epoch: float) -> int:
     """Returns of how many epochs up to there the mean is compared: EPOCHS before the learning rate drops, else one."""
     before_drops = epoch < min(group.settings["lr_drops"], default=math.inf)

@@ -171,6 +171,20 @@ def test_scalecoms_leaders_take_turns_and_all_ranks_send_what_the_leader_selecte
         held[:, place] = 0
 
 
+def test_scalecoms_messages_have_one_size_also_where_the_leader_selects_fewer_entries():
+    def sent(kind):
+        def body(collective):
+            algorithm = algorithms.load(CHOICES["scalecom"], M)
+            algorithm.density = 0.05
+            algorithm.step(gradients(3, 1, kind)[0, collective.rank].clone(), collective)
+            return algorithm.selected, collective.traffic.bytes_sent
+
+        return on_ranks(3, body)
+
+    (few, sparse), (usual, full) = (zip(*sent(kind), strict=True) for kind in ("few", "normal"))
+    assert set(usual) == {50} and max(few) < 50 and sparse == full
+
+
 def test_scalecoms_filter_takes_in_a_part_of_what_a_step_leaves():
     x, beta = gradients(2, 3, "normal"), 0.25
     held = torch.zeros(2, M)
