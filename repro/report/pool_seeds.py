@@ -15,7 +15,7 @@ from repro import metric
 from repro.config.schema import ConfigError
 from repro.report import same_machine
 from repro.report.curves import middle
-from repro.report.same_settings import Group, identity, same_data
+from repro.report.same_settings import Group, identity, same_data, went_on
 from repro.report.summaries import rounded
 from repro.tables import Row
 
@@ -23,12 +23,12 @@ from repro.tables import Row
 def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
-    Seeds of other data make a group of their own.
+    Seeds of other data make a group of their own. A run that had stopped, and went on, replaces its shorter group.
 
     New runs that the old group already holds change nothing. Raises ConfigError where only some of the seeds ran again,
     because a mean cannot be taken apart.
     """
-    groups = list(there["groups"])
+    groups = [group for group in there["groups"] if not went_on(group, new)]
     for group in new["groups"]:
         name = identity(group)
         same = [n for n, other in enumerate(groups) if identity(other) == name and same_data(other, group)]

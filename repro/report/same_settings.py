@@ -27,14 +27,26 @@ def same_data(a: Group, b: Group) -> bool:
     return Content(a["data"], a.get("fingerprint", "")).may_be(Content(b["data"], b.get("fingerprint", "")))
 
 
+def went_on(group: Group, new: Summary) -> bool:
+    """Returns whether `new` has the runs of a group that was collected when they had stopped, with more epochs now."""
+    return any(
+        set(group["runs"]) <= set(later["runs"])
+        and group["settings"]["epochs"] < later["settings"]["epochs"]
+        and same_data(group, later)
+        for later in new["groups"]
+    )
+
+
 def put_over(there: Summary, new: Summary) -> Summary:
-    """Returns `there` with the groups of `new` in place of those of the same settings and data; all others stay."""
+    """Returns `there` with the groups of `new` in place of those of the same settings and data, or of the same runs
+    when they had stopped; all others stay.
+    """
     again: dict[str, list[Group]] = {}
     for group in new["groups"]:
         again.setdefault(identity(group), []).append(group)
     kept = [
         group
         for group in there["groups"]
-        if not any(same_data(group, other) for other in again.get(identity(group), []))
+        if not went_on(group, new) and not any(same_data(group, other) for other in again.get(identity(group), []))
     ]
     return {**there, **new, "groups": sorted([*kept, *new["groups"]], key=identity)}

@@ -16,7 +16,7 @@ from repro.commands.results import collect
 from repro.config.compose import compose, to_yaml
 from repro.config.schema import ConfigError
 from repro.figures import accuracies
-from repro.report import curves, pool_seeds, summaries
+from repro.report import curves, pool_seeds, same_settings, summaries
 from repro.runs import run_folder
 from repro.train import loop
 
@@ -204,6 +204,12 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
     shutil.copytree(long.folder, scaled.folder)
     (scaled.folder / "config.yaml").write_text(to_yaml(scaled))
     assert "another schedule" in summaries.collect(tmp_path / "long", stopped=True)[1][0]
+    loop.run(long)
+    (whole,) = summaries.collect(tmp_path / "long")[0]["default"]["groups"]
+    assert whole["settings"]["epochs"] == 4
+    for put in (pool_seeds.pool, same_settings.put_over):  # it replaces its shorter group, and no other run's
+        kept = put({"groups": [one, other | {"runs": ["another"]}]}, {"groups": [whole]})["groups"]
+        assert sorted(group["runs"] for group in kept) == [["another"], whole["runs"]]
 
 
 def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
