@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from repro.report import summaries
+from repro.report.group import rounded
 
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
 MACHINE = {
@@ -91,9 +91,7 @@ def group(
             }
         ],
         "recorded": recorded or [],
-        "seed_accuracies": [
-            [summaries.rounded(row["test_accuracy"] + side * apart) for row in curve] for side in (-1, 1)
-        ]
+        "seed_accuracies": [[rounded(row["test_accuracy"] + side * apart) for row in curve] for side in (-1, 1)]
         if n_seeds == 2
         else [],
     }

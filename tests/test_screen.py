@@ -10,7 +10,7 @@ import pytest
 from repro import cli, screen
 from repro.config.compose import compose
 from repro.iteration_time import IterationTime
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.runs import status
 from repro.timing import bench_collectives, bench_links, bench_selection, bench_step, planner, rerun, simulate

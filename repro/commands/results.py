@@ -38,12 +38,12 @@ def collect(
     repro results collect --runs /scratch/runs --only convergence
     repro results collect --only convergence --replace      of these runs alone, without those that were there
     """
-    from repro.report import pool_seeds, summaries
+    from repro.report import from_run_folders, pool_seeds, summaries
     from repro.runs import places
     from repro.screen import plural
 
     places.check_folder(out)
-    collected, left_out = summaries.collect(runs, only or [], stopped, times)
+    collected, left_out = from_run_folders.collect(runs, only or [], stopped, times)
     if add:
         existing = summaries.saved(out)
         collected = {

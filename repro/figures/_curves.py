@@ -14,7 +14,8 @@ from repro.figures import _draw, _legend
 from repro.metric import Metric
 from repro.report import prefixes, reference_curves
 from repro.report.as_published import as_published, has_usual_rate
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.tables import Row
 
 CONVERGENCE = "repro run experiment=convergence model=resnet20,vgg16"  # without model= it needs ImageNet too

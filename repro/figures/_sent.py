@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.tables import Row, for_people
 
 SENT = "bytes per node and step"

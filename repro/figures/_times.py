@@ -5,7 +5,8 @@ from collections import Counter
 from repro.figures import _draw
 from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
 from repro.report import same_machine
-from repro.report.summaries import Group, Results, timed_batch
+from repro.report.group import Group
+from repro.report.summaries import Results, timed_batch
 from repro.tables import Row
 
 NODES = (4, 8, 16, 32)

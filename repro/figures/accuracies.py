@@ -11,7 +11,8 @@ from repro.config.schema import Config
 from repro.figures import _curves, _draw, _sent
 from repro.metric import Metric
 from repro.report import same_machine
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Final accuracies of the convergence runs"

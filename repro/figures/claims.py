@@ -10,9 +10,10 @@ from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
 from repro.report import intervals, pairs, prefixes, reference_curves, same_machine, verdicts
 from repro.report.as_published import as_published
+from repro.report.group import Group
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 from repro.report.verdicts import Verdict
 from repro.tables import Row
 

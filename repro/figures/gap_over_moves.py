@@ -9,9 +9,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from repro.figures import _curves, _draw, _legend
 from repro.report import momentum, pairs, reference_curves
+from repro.report.group import Group
 from repro.report.pairs import Pair
 from repro.report.reference_curves import Run
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 from repro.report.verdicts import MARGIN
 from repro.tables import Row
 

@@ -4,8 +4,9 @@ from repro.config import groups
 from repro.figures import _curves, _draw, gap_over_moves
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
+from repro.report.group import Group
 from repro.report.prefixes import Pooled
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "What sparse S-SGD lacks on many nodes"

@@ -10,9 +10,10 @@ from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
+from repro.report.group import Group
 from repro.report.momentum import RULES
 from repro.report.prefixes import Pooled
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"

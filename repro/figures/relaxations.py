@@ -3,7 +3,8 @@
 from repro.config.groups import title
 from repro.figures import _draw
 from repro.iteration_time import IterationTime
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Relaxed iterations measured on shaped links"

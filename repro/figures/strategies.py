@@ -11,7 +11,8 @@ from matplotlib.patches import Rectangle
 
 from repro.figures import _draw, _legend, _times
 from repro.iteration_time import IterationTime, is_dilated
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Which split for which network and wire"

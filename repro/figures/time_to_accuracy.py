@@ -16,7 +16,8 @@ from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import time_to_target
 from repro.report.as_published import as_published
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.report.time_to_target import Reach
 from repro.tables import Row
 

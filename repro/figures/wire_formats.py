@@ -5,8 +5,9 @@ import math
 from repro.compression.pair_sizes import LOSSLESS, WIRES
 from repro.figures import _curves, _draw
 from repro.report import intervals, prefixes, same_settings
+from repro.report.group import Group
 from repro.report.prefixes import Pooled
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Wire formats: bytes a pair, and accuracy beside that of pairs"

@@ -15,7 +15,8 @@ from repro import figures
 from repro.config.groups import title
 from repro.figures import Item
 from repro.report import same_machine, summaries, verdicts
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.screen import plural
 from repro.tables import Row, for_people
 from repro.whole_files import write_whole

@@ -14,7 +14,8 @@ from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import pairs, reference, summaries
 from repro.report.as_published import as_published
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.tables import Row
 
 

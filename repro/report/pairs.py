@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.report import intervals
+from repro.report.group import Group
 from repro.report.intervals import Interval
 from repro.report.momentum import effective_lr
 from repro.report.same_settings import same_data
-from repro.report.summaries import Group
 
 
 @dataclass(frozen=True)

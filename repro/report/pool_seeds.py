@@ -15,8 +15,8 @@ from repro import metric
 from repro.config.schema import ConfigError
 from repro.report import same_machine
 from repro.report.curves import middle
+from repro.report.group import rounded
 from repro.report.same_settings import Group, identity, same_data, went_on
-from repro.report.summaries import rounded
 from repro.tables import Row
 
 

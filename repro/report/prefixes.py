@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from repro.metric import Metric
 from repro.report import pairs, same_settings
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 WHOLE = "convergence"  # the experiment of whole runs
 EPOCHS = 5  # ours: their mean is compared where the learning rate is high, and accuracy moves by points an epoch

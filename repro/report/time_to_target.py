@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from repro.report import prefixes
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 from repro.screen import plural
 
 EXPERIMENTS = ("convergence", "families", "language")  # whose curves are read; a name may go on after these

@@ -10,6 +10,7 @@ from repro import figures as items
 from repro import tables as text
 from repro.config.schema import ConfigError
 from repro.report import summaries
+from repro.report.from_run_folders import collect
 from repro.report.summaries import Results
 from repro.tables import Row
 from repro.whole_files import write_whole
@@ -117,7 +118,7 @@ def of_experiment(experiment: str, runs: Path, out: Path) -> tuple[dict[str, Pat
     if not mine:
         return {}, []
     data = summaries.load()
-    data.summaries.update(summaries.collect(runs, [experiment])[0])  # these runs alone, with nothing committed between
+    data.summaries.update(collect(runs, [experiment])[0])  # these runs alone, with nothing committed between
     drawn = {}
     for item in mine:
         rows = item.table(data)

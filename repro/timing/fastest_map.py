@@ -24,7 +24,8 @@ from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.metric import ACCURACY
 from repro.report import same_machine, summaries
-from repro.report.summaries import MACHINE, rounded
+from repro.report.from_run_folders import MACHINE
+from repro.report.group import rounded
 from repro.runs import provenance
 from repro.timing import kept_times, node_profile
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire

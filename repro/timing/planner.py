@@ -23,7 +23,7 @@ from repro.comm.bucket_spans import MB
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.screen import milliseconds
 from repro.tables import Row

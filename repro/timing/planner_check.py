@@ -17,7 +17,8 @@ from repro.comm.traffic import Link, Round
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime, is_measured
 from repro.json_text import json_text
-from repro.report.summaries import MACHINE, rounded
+from repro.report.from_run_folders import MACHINE
+from repro.report.group import rounded
 from repro.runs import provenance
 from repro.tables import Row
 from repro.timing import before_run, node_profile, planner, predict, wire_replay

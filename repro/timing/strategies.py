@@ -17,7 +17,8 @@ from repro.config.compose import algorithm, named_network
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.report import same_machine
-from repro.report.summaries import MACHINE, rounded
+from repro.report.from_run_folders import MACHINE
+from repro.report.group import rounded
 from repro.runs import provenance
 from repro.timing import dry_run, kept_times, node_profile, pipelined, predict, stated_stages
 from repro.train.split import Block, Split, balanced

@@ -10,7 +10,7 @@ from repro.compression.pair_sizes import LOSSLESS
 from repro.config.schema import Config
 from repro.report import summaries, time_to_target
 from repro.report.as_published import OPTIONS
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.screen import three
 from repro.tables import Row

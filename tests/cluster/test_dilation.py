@@ -17,7 +17,7 @@ from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError, RunError
-from repro.report import summaries
+from repro.report.from_run_folders import collect
 from repro.runs import run_folder
 from repro.timing import bench_links, dry_run, wire_replay
 from repro.timing.before_run import before_a_run
@@ -127,7 +127,7 @@ def test_an_iteration_of_stated_compute_is_recorded_as_dilated(tmp_path: Path):
     assert measured["compute_s"] == pytest.approx(128 / 920.632)  # published; nobody waited 8 times as long for nothing
     assert measured["communicate_s"] == pytest.approx(modelled["communicate_s"], rel=0.5)
     assert run_folder.state(one.folder) == "done"
-    found, left_out = summaries.collect(tmp_path)
+    found, left_out = collect(tmp_path)
     assert left_out == [] and [len(group["iteration_time"]) for group in found["default"]["groups"]] == [2]
 
 

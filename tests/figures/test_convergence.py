@@ -13,7 +13,8 @@ from repro.config.compose import compose
 from repro.figures import _legend, convergence
 from repro.report import page_parts, summaries
 from repro.report.as_published import as_published
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 
 def run(algo: str, epochs: int, model: str = "resnet20", scaled: bool = False) -> dict[str, Any]:

@@ -7,8 +7,9 @@ import pytest
 
 from repro.figures import _legend, momentum
 from repro.report import summaries
+from repro.report.group import Group
 from repro.report.momentum import AFTER, NONE
-from repro.report.summaries import Group, Results
+from repro.report.summaries import Results
 
 
 def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from repro.figures import time_to_accuracy
 from repro.report import summaries
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 
 def results(*groups: dict[str, Any]) -> Results:

@@ -6,7 +6,8 @@ import pytest
 
 from repro.figures import wire_formats
 from repro.report import summaries
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 
 def test_formats_stand_beside_pairs_of_their_seeds() -> None:

@@ -16,6 +16,7 @@ from repro import cli
 from repro.commands.run import before_a_run
 from repro.config.schema import Config
 from repro.report import summaries
+from repro.report.from_run_folders import collect
 from repro.runs import lock, run_folder, same_data, status
 from repro.train import loop
 
@@ -187,7 +188,7 @@ def test_every_damage_is_left_out_by_name_and_the_rest_is_collected(made: Config
         places[name] = copied(made, tmp_path, f"{number:03d}")
         damage(places[name])
     good = copied(made, tmp_path, "good")
-    found, left_out = summaries.collect(tmp_path)
+    found, left_out = collect(tmp_path)
     collected = [name for name in places if places[name].parent.name in found]
     assert collected == [] and list(found) == ["good"] and found["good"]["groups"][0]["runs"] == [good.name]
     reasons = dict(line.split(": ", 1) for line in left_out)
@@ -266,7 +267,7 @@ def test_the_same_command_goes_on_after_a_damage(name: str, made: Config, tmp_pa
     DAMAGES[name](place)
     assert loop.run(run, before_a_run)["state"] == "done"
     assert equal(bits(place), bits(made.folder))
-    found, left_out = summaries.collect(tmp_path)
+    found, left_out = collect(tmp_path)
     assert left_out == [] and len(found["default"]["groups"]) == 1
     steps = [line["step"] for line in run_folder.read_metrics(place) if line["kind"] == "step"]
     assert steps == [1, 2]

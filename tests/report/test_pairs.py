@@ -7,7 +7,7 @@ import pytest
 from made_up_groups import group
 
 from repro.report import pairs
-from repro.report.summaries import Group
+from repro.report.group import Group
 
 
 def run(algo: str, epochs: int = 5, n_seeds: int = 1, **settings: Any) -> Group:

@@ -6,7 +6,8 @@ import pytest
 
 from repro.figures import claims, momentum, select_from_k_times_P
 from repro.report import prefixes, same_settings, summaries
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 OF = "select_from_k_times_P"
 

@@ -6,6 +6,7 @@ from made_up_groups import group
 
 from repro.figures import accuracies, hardware
 from repro.report import pool_seeds, same_machine, summaries
+from repro.report.group import Group, alike, rounded
 
 EPYC = {"cpu": "AMD EPYC", "rates": {"float32_gflops": 130.0, "copy_gb_per_s": 10.0}}
 SLOW = EPYC | {"rates": {"float32_gflops": 45.0, "copy_gb_per_s": 10.0}}
@@ -31,7 +32,7 @@ def test_compute_of_unlike_machines_is_not_averaged() -> None:
         one["machine"] = machine
         for time in one["iteration_time"]:
             time["compute_s"] = seconds
-    found = summaries.alike([summaries.Group(**one) for one in made])
+    found = alike([Group(**one) for one in made])
     assert [each.iteration_time[0]["compute_s"] for each in found] == [0.1, 0.3]
 
 
@@ -41,7 +42,7 @@ def test_compute_of_a_stage_is_not_averaged_with_that_of_a_whole_network() -> No
         one["settings"] = one["settings"] | {"stages": stages}
         for time in one["iteration_time"]:
             time["compute_s"] = seconds
-    found = summaries.alike([summaries.Group(**one) for one in made])
+    found = alike([Group(**one) for one in made])
     assert [each.iteration_time[0]["compute_s"] for each in found] == [0.4, 0.1]
 
 
@@ -53,7 +54,7 @@ def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
     pooled = pool_seeds._pooled(there, new)
     assert pooled["seeds"] == [*there["seeds"], 7] and pooled["machine"] == EPYC
     assert [time["compute_s"] for time in pooled["iteration_time"]] == [
-        time["compute_s"] for time in summaries.rounded(there["iteration_time"])
+        time["compute_s"] for time in rounded(there["iteration_time"])
     ]
 
 

@@ -16,7 +16,8 @@ from repro.commands.results import collect
 from repro.config.compose import compose, to_yaml
 from repro.config.schema import ConfigError
 from repro.figures import accuracies
-from repro.report import curves, pool_seeds, same_settings, summaries
+from repro.report import curves, from_run_folders, pool_seeds, same_settings, summaries
+from repro.report.group import Group, rounded
 from repro.runs import run_folder
 from repro.train import loop
 
@@ -50,14 +51,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def groups(runs: Path) -> dict[str, summaries.Group]:
-    collected, left_out = summaries.collect(runs)
+def groups(runs: Path) -> dict[str, Group]:
+    collected, left_out = from_run_folders.collect(runs)
     assert left_out == [] and list(collected) == ["default"]
-    found = [summaries.Group(**group) for group in collected["default"]["groups"]]
+    found = [Group(**group) for group in collected["default"]["groups"]]
     return {group.algo: group for group in found}
 
 
-def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, summaries.Group]) -> None:
+def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, Group]) -> None:
     two, one = groups["gtopk"], groups["gtopk_butterfly"]
     assert (two.seeds, two.n, one.seeds) == ([0, 1], 2, [0])
     losses = [
@@ -89,7 +90,7 @@ def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
     assert "kind" not in found[0] and found[0]["nodes"] == 4
 
 
-def test_the_probe_counts_what_is_lost(groups: dict[str, summaries.Group]) -> None:
+def test_the_probe_counts_what_is_lost(groups: dict[str, Group]) -> None:
     """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
     assert exact["lost_mass"] < 1e-5 * exact["selected_mass"]
@@ -100,12 +101,12 @@ def test_the_probe_counts_what_is_lost(groups: dict[str, summaries.Group]) -> No
         assert sent == received > 0 and record["kept"] <= record["k"] == 2697
 
 
-def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str, summaries.Group]) -> None:
-    (path,) = summaries.save(summaries.collect(runs)[0], tmp_path)
+def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str, Group]) -> None:
+    (path,) = summaries.save(from_run_folders.collect(runs)[0], tmp_path)
     text = path.read_text()
-    summaries.save(summaries.collect(runs)[0], tmp_path)
+    summaries.save(from_run_folders.collect(runs)[0], tmp_path)
     assert path.read_text() == text
-    assert [summaries.Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
+    assert [Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
 
 
 def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path) -> None:
@@ -114,8 +115,10 @@ def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path
     for seed in (0, 1):
         for place in (runs / "default").glob(f"*gtopk-*-s{seed}-*"):
             shutil.copytree(place, tmp_path / str(seed) / "default" / place.name)
-        alone[seed] = summaries.collect(tmp_path / str(seed))[0]["default"]
-    (both,) = [g for g in summaries.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"]
+        alone[seed] = from_run_folders.collect(tmp_path / str(seed))[0]["default"]
+    (both,) = [
+        g for g in from_run_folders.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"
+    ]
     for first, second in ((0, 1), (1, 0)):
         (pooled,) = pool_seeds.pool(alone[first], alone[second])["groups"]
         (row,), (expected,) = pooled["curve"], both["curve"]
@@ -141,7 +144,7 @@ def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp
     """They took the place of the experiment, with all that was committed for it."""
     for name in ("paper.yaml", "reference_curves.yaml"):
         shutil.copy(summaries.folder() / name, tmp_path)
-    collected = summaries.collect(runs)[0]["default"]
+    collected = from_run_folders.collect(runs)[0]["default"]
     gtopk, butterfly = collected["groups"]
     other = json.loads(json.dumps(gtopk)) | {"runs": ["other"]}
     other["settings"]["density"] = 0.5
@@ -177,11 +180,11 @@ def test_pooled_mean_and_deviation() -> None:
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run folder"):
-        summaries.collect(tmp_path)
+        from_run_folders.collect(tmp_path)
     place = tmp_path / "convergence" / "some-run"
     place.mkdir(parents=True)
     (place / "status.json").write_text('{"state": "running"}')
-    assert summaries.collect(tmp_path) == ({}, [f"{place}: running"])
+    assert from_run_folders.collect(tmp_path) == ({}, [f"{place}: running"])
 
 
 def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, monkeypatch) -> None:
@@ -194,18 +197,18 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
     assert run_folder.state(long.folder) == "preempted"
     monkeypatch.undo()
     loop.run(tiny_runs.config(tmp_path / "short", *settings, "epochs=2"))
-    found, left_out = summaries.collect(tmp_path / "long")
+    found, left_out = from_run_folders.collect(tmp_path / "long")
     assert found == {} and "preempted" in left_out[0]
-    (one,) = summaries.collect(tmp_path / "long", stopped=True)[0]["default"]["groups"]
-    (other,) = summaries.collect(tmp_path / "short")[0]["default"]["groups"]
+    (one,) = from_run_folders.collect(tmp_path / "long", stopped=True)[0]["default"]["groups"]
+    (other,) = from_run_folders.collect(tmp_path / "short")[0]["default"]["groups"]
     for name in ("settings", "curve", "per_step", "seeds"):
         assert one[name] == other[name]
     scaled = tiny_runs.config(tmp_path / "long", *settings, "epochs=4", "scale_schedule=true")
     shutil.copytree(long.folder, scaled.folder)
     (scaled.folder / "config.yaml").write_text(to_yaml(scaled))
-    assert "another schedule" in summaries.collect(tmp_path / "long", stopped=True)[1][0]
+    assert "another schedule" in from_run_folders.collect(tmp_path / "long", stopped=True)[1][0]
     loop.run(long)
-    (whole,) = summaries.collect(tmp_path / "long")[0]["default"]["groups"]
+    (whole,) = from_run_folders.collect(tmp_path / "long")[0]["default"]["groups"]
     assert whole["settings"]["epochs"] == 4
     for put in (pool_seeds.pool, same_settings.put_over):  # it replaces its shorter group, and no other run's
         kept = put({"groups": [one, other | {"runs": ["another"]}]}, {"groups": [whole]})["groups"]
@@ -218,7 +221,7 @@ def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
     short["curve"] = short["curve"][:3]
     for pooled in (pool_seeds._pooled(long, short), pool_seeds._pooled(short, long)):
         assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
-        mine = summaries.rounded([row["test_accuracy"] for row in short["curve"]])
+        mine = rounded([row["test_accuracy"] for row in short["curve"]])
         assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
 
 
@@ -236,7 +239,7 @@ def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
 def test_a_run_says_how_much_of_the_schedule_it_has(epochs: int, steps: int | None, scaled: bool, said: str) -> None:
     made = group("resnet20", "gtopk")
     made["settings"] |= {"epochs": epochs, "steps": steps, "scale_schedule": scaled}
-    found = summaries.Group(**made)
+    found = Group(**made)
     assert found.schedule == said
     assert found.whole == (said == "141 epochs")
 
@@ -280,7 +283,7 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         return json.loads(file.read_text())
 
     def timed_by() -> dict[str, Any]:
-        (made,) = summaries.collect(tmp_path)[0]["default"]["groups"]
+        (made,) = from_run_folders.collect(tmp_path)[0]["default"]["groups"]
         return made["machine"]
 
     here = json.loads((run.folder / "provenance.json").read_text())

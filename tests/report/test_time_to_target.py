@@ -6,7 +6,8 @@ import made_up_groups
 import pytest
 
 from repro.report import time_to_target
-from repro.report.summaries import Group, Results
+from repro.report.group import Group
+from repro.report.summaries import Results
 
 
 def group(algo: str = "dense", accuracies: list[list[float]] | None = None, epochs: int = 5, **settings) -> Group:

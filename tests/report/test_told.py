@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from repro.figures import _times, gap_over_moves, many_nodes, momentum
 from repro.report import summaries
+from repro.report.group import Group
 from repro.report.momentum import RULES, rule
-from repro.report.summaries import Group
 
 TEXT = " ".join((Path(__file__).parents[2] / "docs/paper.md").read_text().split())
 

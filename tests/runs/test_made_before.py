@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from repro.config.compose import compose, from_yaml
-from repro.report import summaries
+from repro.report.finished_run import read_run
 from repro.runs import run_folder
 from repro.train import loop
 
@@ -29,7 +29,7 @@ def test_a_run_killed_before_the_move_goes_on_after_it(tmp_path: Path) -> None:
 
     assert loop.run(config)["state"] == "done"
 
-    assert summaries.read_run(config.folder).config == config
+    assert read_run(config.folder).config == config
     lines = run_folder.read_metrics(config.folder)
     steps = [line for line in lines if line["kind"] == "step"]
     assert [line["step"] for line in steps] == list(range(1, 13))

@@ -5,7 +5,8 @@ from thread_ranks import on_ranks
 from tiny_runs import QUICK, config
 
 from repro.comm.traffic import Traffic
-from repro.report import summaries
+from repro.report.from_run_folders import collect
+from repro.report.group import Group
 from repro.runs import per_step, run_folder
 from repro.train import loop
 from repro.train.sent import Sent
@@ -55,8 +56,8 @@ def test_a_run_tells_the_mean_the_range_and_the_busiest_rank(algo, varies, tmp_p
     sent = [line["bytes_sent"] for line in lines if line["kind"] == "step"]
     assert run_folder.summary(run.folder)["bytes_sent_per_step"] == pytest.approx(sum(sent) / len(sent))
     assert (len(set(sent)) > 1) == varies
-    ((_, summary),) = summaries.collect(tmp_path)[0].items()
-    (group,) = [summaries.Group(**group) for group in summary["groups"]]
+    ((_, summary),) = collect(tmp_path)[0].items()
+    (group,) = [Group(**group) for group in summary["groups"]]
     counted = group.per_step
     assert counted["bytes_sent_worst_rank"] >= counted["bytes_sent_mean_rank"] > 0
     assert ("bytes_sent_least" in counted) == varies

@@ -18,6 +18,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.data import Content
 from repro.report import pool_seeds, summaries
+from repro.report.from_run_folders import collect
 from repro.runs import same_data
 
 SETTINGS = ["model=resnet20", "data=imagenet", "data.classes=4", "data.image_size=16", "nodes=2", "batch_per_node=4"]
@@ -59,7 +60,7 @@ def test_other_images_are_trained_on_and_the_same_ones_are_not(roots: tuple[Path
     next((tmp_path / "B").glob("imagenet/val/*/*_3.JPEG")).unlink()
     planned = repro("launch", *SETTINGS, "data.root=B", "--dry-run", cwd=tmp_path)
     assert "data.root=B holds imagenet (4 classes, 31 + 15 images)" in planned.stdout and "sbatch" in planned.stdout
-    collected, _ = summaries.collect(tmp_path / "results/runs")
+    collected, _ = collect(tmp_path / "results/runs")
     assert [group["seeds"] for group in collected["default"]["groups"]] == [[0], [0]]
 
 

@@ -12,7 +12,7 @@ from repro.cli import app
 from repro.comm.traffic import Link
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.timing import planner, planner_check, predict
 from repro.train import aggregator
 

@@ -9,7 +9,7 @@ from test_planner import STATED, configs
 
 from repro.config.schema import Config
 from repro.report import time_to_target
-from repro.report.summaries import Group
+from repro.report.group import Group
 from repro.timing import planner, predict, to_target
 
 SOME = "algo=dense,topk,fp16"

@@ -1,0 +1,96 @@
+"""Turns run folders into summaries. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from repro.config.schema import ConfigError
+from repro.report import same_machine
+from repro.report.curves import curve, middle, seed_accuracies
+from repro.report.finished_run import Damaged, Run, read_run
+from repro.report.group import Group, rounded
+from repro.runs import per_step
+from repro.runs.run_folder import run_folders
+
+NOT_SETTINGS = {
+    "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every"
+}  # fmt: skip
+SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
+MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "platform", "git")
+
+
+def collect(
+    runs: Path, only: Sequence[str] = (), stopped: bool = False, times: bool = True
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Returns summaries by experiment of the finished runs under `runs`, and one line for each folder that is left out.
+
+    `stopped`: those that stopped count as far as they came. Without `times` their seconds are left out.
+    A damaged folder keeps no other from being collected. Raises ConfigError where there is no run at all.
+    """
+    found: dict[str, dict[str, list[list[tuple[Path, Run]]]]] = defaultdict(lambda: defaultdict(list))
+    left_out = []
+    places = [place for place in run_folders(runs) if not only or place.parent.name in only]
+    if not places:
+        begun = sorted({place.parent.name for place in run_folders(runs)})
+        if begun:
+            raise ConfigError(f"--only {', '.join(only)}: {runs} has no runs of it; there are {', '.join(begun)}.")
+        raise ConfigError(
+            f"{runs}: there is no run folder. Name the one that `repro run` wrote to: --runs results/runs."
+        )
+    for place in places:
+        try:
+            run = read_run(place, stopped)
+        except Damaged as reason:
+            left_out.append(f"{place}: {reason}")
+            continue
+        alike = found[place.parent.name][dataclasses.replace(run.config, seed=0).run_id]
+        of_this_data = (group for group in alike if all(other.content.may_be(run.content) for _, other in group))
+        members = next(of_this_data, None)
+        if members is None:
+            alike.append(members := [])
+        members.append((place, run))
+    return {
+        experiment: {
+            "experiment": experiment,
+            "groups": [
+                summarize(members) | ({} if times else {"iteration_time": []})
+                for _, alike in sorted(groups.items())
+                for members in alike
+            ],
+        }
+        for experiment, groups in sorted(found.items())
+    }, left_out
+
+
+def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
+    """Returns one group as JSON, from runs that differ only in their seed."""
+    members = sorted(members, key=lambda member: member[1].config.seed)
+    runs = [run for _, run in members]
+    first = runs[0]
+    settings = {k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS}
+    del settings["data"]["root"]  # a place on that machine
+    evaluations = [run.of("eval") for run in runs]
+    group = Group(
+        settings=settings,
+        data=first.content.description,
+        fingerprint=max(run.content.fingerprint for run in runs),  # "" is the least
+        seeds=[run.config.seed for run in runs],
+        runs=[place.name for place, _ in members],
+        machine={k: first.timed_on[k] for k in MACHINE if k in first.timed_on},
+        curve=curve(evaluations, first.config.data.metric),
+        per_step=per_step.counted(first.metrics),
+        iteration_time=middle(
+            [run.of("iteration_time") for run in runs if same_machine.alike(run.timed_on, first.timed_on)]
+        ),
+        recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
+        seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),
+    )
+    return rounded(dataclasses.asdict(group))
+
+
+def _short(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in SINGLE}

@@ -1,0 +1,134 @@
+"""What runs that differ only in seed have in common: their settings, curve, traffic and times. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from repro import metric
+from repro.comm.traffic import HEADERS_BYTES
+from repro.iteration_time import IterationTime, is_measured
+from repro.metric import Metric
+from repro.report import same_machine
+from repro.tables import Row
+
+
+@dataclass(frozen=True)
+class Group:
+    """Holds finished runs on the same data that differ only in seed.
+
+    Times are in seconds; the words are those of docs/design.md.
+    """
+
+    settings: dict[str, Any]  # the resolved configuration without the seed
+    data: str  # where the images came from, as the figures say it
+    seeds: list[int]
+    runs: list[str]
+    machine: dict[str, Any]  # versions, processor and commit of the first run
+    curve: list[Row]  # one row an epoch: epoch, step, and mean and std over the seeds
+    per_step: Row  # the usual step's counted traffic of rank 0, its range, and the busiest rank's: `per_step.counted`
+    iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s, hidden_s
+    recorded: list[dict[str, Any]] = field(default_factory=list)  # what `probe_steps` recorded, of the first seed
+    fingerprint: str = ""  # of the data, see data.Content; "" = generated, or an old run
+    seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
+
+    @property
+    def model(self) -> str:
+        return self.settings["model"]["name"]
+
+    @property
+    def algo(self) -> str:
+        return self.settings["algo"]["name"]
+
+    @property
+    def nodes(self) -> int:
+        return self.settings["nodes"]
+
+    @property
+    def metric(self) -> Metric:
+        return metric.of(self.settings["data"])
+
+    @property
+    def n(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def epochs(self) -> float:
+        return self.curve[-1]["epoch"] if self.curve else 0
+
+    @property
+    def compressed(self) -> bool:
+        """Returns whether the authors' schedule was compressed, or stretched, to the epochs of this run."""
+        return self.settings["scale_schedule"] and self.settings["epochs"] != self.settings["schedule_epochs"]
+
+    @property
+    def whole(self) -> bool:
+        """Returns whether the run has all epochs of the schedule as it is written."""
+        full = self.settings["epochs"] >= self.settings["schedule_epochs"]
+        return full and self.settings["steps"] is None and not self.compressed
+
+    @property
+    def schedule(self) -> str:
+        """Returns how much of the authors' schedule this run has, and whether it was compressed."""
+        epochs, full, steps = (self.settings[name] for name in ("epochs", "schedule_epochs", "steps"))
+        if self.compressed:
+            beginning = "" if steps is None else f"first {steps} steps of the "
+            return f"{beginning}schedule of {full} epochs compressed to {epochs}"
+        if self.whole:
+            return f"{epochs} epochs"
+        return f"first {epochs} of {full} epochs" if steps is None else f"first {steps} steps of {full} epochs"
+
+    @property
+    def socket_bytes(self) -> float | None:
+        """Returns the bytes of a step with gloo's headers; in older summaries as if an all-reduce had P messages."""
+        sent, messages = self.per_step.get("bytes_sent"), self.per_step.get("messages") or 0
+        return None if sent is None else sent + self.per_step.get("framing", HEADERS_BYTES * messages)
+
+    @property
+    def timed(self) -> Row | None:
+        """Returns the iteration time on the chosen network: measured where that was possible, else modelled."""
+        return min(self.iteration_time, key=lambda row: not is_measured(row["source"]), default=None)
+
+    @property
+    def time(self) -> IterationTime | None:
+        return IterationTime.of(self.timed) if self.timed else None
+
+
+def alike(groups: Sequence[Group]) -> list[Group]:
+    """Gives runs that compute the same on one machine their median compute, so that its noise ranks no algorithm."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        seconds[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
+    found = []
+    for group in groups:
+        same = seconds[_compute(group)]
+        times = [time | {"compute_s": statistics.median(same)} for time in group.iteration_time]
+        found.append(dataclasses.replace(group, iteration_time=times))
+    return found
+
+
+def _compute(group: Group) -> str:
+    """Returns a key of all that the compute seconds of a rank depend on."""
+    settings, machine = group.settings, group.machine
+    batch = settings["batch_per_node"] * settings["accumulate"]
+    threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
+    size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
+    size = size or (settings["data"]["sequence"], settings["data"]["classes"])
+    part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has
+    return str(
+        (settings["model"], part, batch, size, settings["precision"], threads, stated, same_machine.kind(machine))
+    )
+
+
+def rounded(value: Any) -> Any:
+    """Rounds a summary's numbers to six significant digits, so that a change of one bit does not change a file."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list | tuple) else value
