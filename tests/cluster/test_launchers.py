@@ -1,0 +1,67 @@
+"""launchers/: the scripts that run the lines of a manifest."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from repro.cluster import slurm
+
+
+def test_scripts_are_shell_and_short():
+    for name in ("array.sbatch", "local.sh"):
+        path = slurm.launchers() / name
+        subprocess.run(["bash", "-n", str(path)], check=True)
+        assert len(path.read_text().splitlines()) < 60
+    directives = [line for line in path.with_name("array.sbatch").read_text().splitlines() if line[:7] == "#SBATCH"]
+    words = " ".join(directives)
+    assert all(word in words for word in ("--signal=USR2@120", "--requeue", "--open-mode=append", "%A_%a"))
+
+
+def test_the_python_of_the_marked_lines_wins(tmp_path):
+    script = (slurm.launchers() / "array.sbatch").read_text()
+    (tmp_path / "srun").write_text('#!/bin/sh\necho "$3"\n')
+    (tmp_path / "srun").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "1"}
+    for edited, expected in (
+        (script, "/launched/python"),
+        (script.replace("# python=python ", "python=python "), "python"),
+    ):
+        done = subprocess.run(
+            ["bash", "-s", "manifest", "/launched/python"], input=edited, env=env, capture_output=True, text=True
+        )
+        assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):
+    """Outside the virtual environment it ended with `python: command not found`."""
+    (tmp_path / "bin").mkdir()
+    for program in ("bash", "env", "seq", "xargs"):
+        (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
+    script, own = tmp_path / "my checkout/launchers/local.sh", tmp_path / "my checkout/.venv/bin/python"
+    script.parent.mkdir(parents=True)
+    shutil.copy(slurm.launchers() / "local.sh", script)
+    manifest = tmp_path / "n2.jsonl"
+    manifest.write_text("{}\n{}\n")
+    command, outside = ["bash", str(script), str(manifest)], {"PATH": str(tmp_path / "bin")}
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert done.returncode == 2 and "type PYTHON=/path/to/venv/bin/python" in done.stderr
+    own.parent.mkdir(parents=True)
+    own.write_text('#!/usr/bin/env bash\necho "$@"\n')
+    own.chmod(0o755)
+    ran = [f"-m repro run --manifest {manifest} --line {number}" for number in (1, 2)]
+    here = ["bash", "local.sh", str(manifest)]  # ended with `cd: local.sh/..: Not a directory`
+    for typed, folder in ((command, Path("/")), (here, script.parent)):
+        done = subprocess.run(typed, env=outside, capture_output=True, text=True, cwd=folder)
+        assert (done.stdout.splitlines(), done.stderr) == (ran, "")
+    manifest.write_text("{}\n{}")  # as an editor may leave it
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert (done.stdout.splitlines(), done.stderr) == (ran, "")
+    manifest.write_text("")
+    done = subprocess.run(command, env=outside, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    manifest.unlink()
+    for folder in (False, True):
+        done = subprocess.run(command, env=outside, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.startswith(f"local.sh: there is no manifest {manifest}"), folder
+        manifest.mkdir(exist_ok=True)
