@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
-from repro.report import intervals, pairs, prefixes, reference_curves, same_machine, verdicts
+from repro.report import intervals, moves, pairs, prefixes, reference_curves, same_machine, verdicts
 from repro.report.as_published import as_published
 from repro.report.group import Group
 from repro.report.intervals import Interval
@@ -120,10 +120,7 @@ def _unmet(results: Results, pair: Pair) -> str:
 
 def _moves(pair: Pair, whole: bool = False) -> str:
     """Returns how often an entry moves in a run whose steps move k of m entries each, or in its whole schedule."""
-    group = pair.ours
-    steps = next(row["step"] for row in group.curve if row["epoch"] == pair.epoch)
-    moved = steps * group.settings["density"]
-    return f"{moved * group.settings['schedule_epochs'] / pair.epoch if whole else moved:.2g}"
+    return f"{moves.selections(pair.ours, pair.epoch, whole):.2g}"
 
 
 def _speed(results: Results) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from repro.figures import _curves, _draw, _legend
-from repro.report import momentum, pairs, reference_curves
+from repro.report import momentum, moves, pairs, prefixes, reference_curves
 from repro.report.group import Group
 from repro.report.pairs import Pair
 from repro.report.reference_curves import Run
@@ -26,8 +26,7 @@ ALSO = (
     ),
 )
 DATA, IMAGES = "cifar10", 50_000
-UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
-ALL_SEND = {"dense", "randomk", "scalecom"}  # every node sends each entry of an update; elsewhere about one does
+WARMUP = (0.015625, 0.004)  # densities of the reference runs' first epochs, see results/reference_curves.yaml
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
 SHAPES = {_FEW: "^", _UNION: "s", _RANDOM: "X"}
 MOMENTUM = dict(zip(momentum.RULES, ("#009E73", "#E69F00", "#D55E00", "#000000"), strict=True))
@@ -35,29 +34,47 @@ TICKS = (-10, -3, -1, 0, 1, 3, 10, 30)
 
 
 def table(results: Results) -> list[Row]:
-    """Returns one row per run: ours on CIFAR-10 that have a dense run like them, and the reference's Top-k."""
+    """Returns one row per run: ours on CIFAR-10 that have a dense run of their seed, and the reference's Top-k."""
     groups: dict[str, Group] = {}  # by first run; of two experiments that share it, the group of more seeds
     for _, group in results.all_groups():
         if group.settings["data"]["name"] == DATA and group.n >= groups.get(group.runs[0], group).n:
             groups[group.runs[0]] = group
     trained = [group for group in groups.values() if group.settings["steps"] is None]
-    dense = [group for group in trained if group.algo == "dense"]
+    dense = [group for group in trained if group.algo == "dense" and momentum.is_usual(group.settings)]
     rows = []
-    for group in trained:
-        if group.settings["density"] < 1 and (pair := pairs.best([group], dense)):
-            rows += _of_pair(pair)
+    for same in prefixes.of_one_setting(group for group in trained if group.settings["density"] < 1):
+        rows += _of_setting(same, [one for one in dense if pairs.alike(same[0], one)])
     return rows + list(_of_reference(results.reference))
 
 
-def _of_pair(pair: Pair) -> list[Row]:
-    """Returns a row for each seed that both have kept; otherwise one, for the mean of several."""
-    group, settings = pair.ours, pair.ours.settings
-    mine, dense = (pairs.accuracies(one, pair.epoch) for one in (group, pair.reference))
+def _of_setting(same: list[Group], dense: list[Group]) -> list[Row]:
+    """Returns a row for each seed that ours and dense have kept; otherwise one, for the means of several."""
+    found = [pair for one in same for other in dense if (pair := pairs.of(one, other))]
+    rows = []
+    for seed in sorted({seed for pair in found for seed in pair.seeds()}):
+        pair = max((pair for pair in found if seed in pair.seeds()), key=lambda pair: pair.epoch)
+        over = prefixes.averaged(pair.ours, pair.epoch)
+        each = [_of_seed(groups, seed, pair.epoch, over) for groups in (dense, same)]
+        if None not in each:
+            rows.append(_row(pair, pair.epoch, over, 1, str(seed), each[0] - each[1]))
+    several = [pair for pair in found if min(pair.ours.n, pair.reference.n) > 1]
+    if rows or not several:
+        return rows
+    pair = max(several, key=lambda pair: pair.epoch)
     ours, theirs = pair.accuracies
-    gaps = {str(seed): dense[seed] - mine[seed] for seed in pair.seeds()}
-    several = {} if gaps else {" ".join(map(str, group.seeds)): theirs - ours}
-    steps = next(row["step"] for row in group.curve if row["epoch"] == pair.epoch)
-    same = {
+    return [_row(pair, pair.epoch, 1, pair.ours.n, " ".join(map(str, pair.ours.seeds)), theirs - ours)]
+
+
+def _of_seed(groups: list[Group], seed: int, epoch: float, over: int) -> float | None:
+    """Returns the mean of a seed's evaluations in the last `over` epochs up to there; None where some were not made."""
+    pooled = prefixes.at_epoch([group for group in groups if seed in group.seeds], epoch, over)
+    return next((one.accuracies[seed] for one in pooled if seed in one.accuracies), None)
+
+
+def _row(pair: Pair, epoch: float, over: int, n: int, seeds: str, below: float) -> Row:
+    group, settings = pair.ours, pair.ours.settings
+    selections = moves.selections(group, epoch)
+    return {
         "model": group.model,
         "algo": group.algo,
         "nodes": group.nodes,
@@ -65,30 +82,20 @@ def _of_pair(pair: Pair) -> list[Row]:
         "lr": settings["lr"],
         "density": settings["density"],
         "momentum": momentum.rule(settings),
+        "gain": settings["algo"].get("gain"),
         "data": group.data,
         "schedule": pair.schedule,
         "whole": pair.whole,
         "precision": settings["precision"],
         "source": "trained",
-        "n": 1 if gaps else group.n,
-        "steps": steps,
-        "moves": moves(group.algo, settings["density"], steps, group.nodes),
-        "sent": sent(group.algo, settings["density"], steps, group.nodes),
+        "n": n,
+        "steps": next(row["step"] for row in group.curve if row["epoch"] == epoch),
+        "epochs_averaged": over,
+        "moves": moves.moves(group.algo, selections, group.nodes),
+        "sent": moves.sent(group.algo, selections, group.nodes),
+        "seeds": seeds,
+        "below_dense": below,
     }
-    return [same | {"seeds": seeds, "below_dense": gap} for seeds, gap in (gaps | several).items()]
-
-
-def moves(algo: str, density: float, steps: float, nodes: int) -> float:
-    """Returns how many times an entry can be in the update, on average over all entries."""
-    return density * steps * (nodes if algo in UNION else 1)
-
-
-def sent(algo: str, density: float, steps: float, nodes: int) -> float:
-    """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
-
-    The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
-    """
-    return moves(algo, density, steps, nodes) / (1 if algo in ALL_SEND else nodes)
 
 
 def _of_reference(runs: list[Run]) -> Iterator[Row]:
@@ -103,6 +110,7 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
         if like:
             dense = sum(other["test_accuracy"][epochs - 1] for other in like) / len(like)
             steps = epochs * IMAGES // (run["nodes"] * run["batch_per_node"])
+            selections = moves.summed(run["density"], WARMUP, steps / epochs, steps)
             yield {
                 "model": run["model"],
                 "algo": "topk",
@@ -111,6 +119,7 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "lr": run["lr"],
                 "density": run["density"],
                 "momentum": momentum.AFTER,
+                "gain": None,
                 "data": DATA,
                 "schedule": f"job {run['job']}",
                 "whole": True,
@@ -118,8 +127,9 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
                 "source": "reference",
                 "n": 1,
                 "steps": steps,
-                "moves": moves("topk", run["density"], steps, run["nodes"]),
-                "sent": sent("topk", run["density"], steps, run["nodes"]),
+                "epochs_averaged": 1,
+                "moves": moves.moves("topk", selections, run["nodes"]),
+                "sent": moves.sent("topk", selections, run["nodes"]),
                 "seeds": None,
                 "below_dense": dense - run["test_accuracy"][epochs - 1],
             }
@@ -157,7 +167,7 @@ def _marks(panel: Axes, rows: list[Row], x: str) -> None:
 
 
 def _shape(row: Row) -> str:
-    return _RANDOM if row["algo"] == "randomk" else _UNION if row["algo"] in UNION else _FEW
+    return _RANDOM if row["algo"] == "randomk" else _UNION if row["algo"] in moves.UNION else _FEW
 
 
 def _keys(rows: list[Row]) -> dict[str, Line2D]:
@@ -173,12 +183,16 @@ def _keys(rows: list[Row]) -> dict[str, Line2D]:
     }
 
 
+def _averaged(rows: list[Row]) -> bool:
+    return any(row["epochs_averaged"] > 1 for row in rows)
+
+
 def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
-        "Moves: density × steps, × P where the update holds what all nodes selected. Sent: density × steps, / P where "
-        "it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole schedule; hollow: "
-        "a short or a compressed one."
+        "Moves: the density, summed over the steps, × P where the update holds what all nodes selected. Sent: that "
+        "sum, / P where it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole "
+        "schedule; hollow: a short or a compressed one."
     ]
     if ours:
         models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))
@@ -186,7 +200,10 @@ def _notes(rows: list[Row]) -> list[str]:
         precisions = ", ".join(sorted({row["precision"] for row in ours}))
         datas = ", ".join(sorted({_draw.data_name(row["data"]) for row in ours}))
         seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
-        lines.append(f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule; {seeds}.")
+        mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if _averaged(ours) else ""
+        lines.append(
+            f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule and seed; {seeds}{mean}."
+        )
     if len(ours) < len(rows):
         lines.append(
             "Reference: kljp/topk_results, Top-k against dense of the same P, batch and learning rate, float32."

@@ -1,9 +1,8 @@
 """Lists what sparse S-SGD learns on 32 nodes, by density, size of updates and who sends an entry (not in the paper)."""
 
-from repro.config import groups
-from repro.figures import _curves, _draw, gap_over_moves
+from repro.figures import _curves, _draw
 from repro.metric import ACCURACY
-from repro.report import momentum, prefixes
+from repro.report import momentum, moves, prefixes
 from repro.report.group import Group
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
@@ -26,7 +25,9 @@ def table(results: Results) -> list[Row]:
     over = prefixes.averaged(own[0], epoch)
     every = [*own, *results.groups("convergence", ACCURACY)]
     pooled = prefixes.at_epoch([group for group in every if _kind(group) == _kind(own[0])], epoch, over)
-    dense = next((one.mean for one in pooled if one.group.algo == "dense" and _usual(one.group)), None)
+    dense = next(
+        (one.mean for one in pooled if one.group.algo == "dense" and momentum.is_usual(one.group.settings)), None
+    )
     return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
 
 
@@ -34,22 +35,17 @@ def _kind(group: Group) -> tuple[object, ...]:
     return *prefixes.kind(group), group.settings["batch_per_node"] * group.settings["accumulate"]
 
 
-def _usual(group: Group) -> bool:
-    """Returns whether it has the momentum of the network's own settings."""
-    return group.settings["momentum"] == groups.default(group.model, "momentum")
-
-
 def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
     group, settings = pooled.group, pooled.group.settings
-    step, loss = next((row["step"], row["train_loss"]) for row in group.curve if row["epoch"] == epoch)
-    run = group.algo, settings["density"], step, group.nodes
+    loss = next(row["train_loss"] for row in group.curve if row["epoch"] == epoch)
+    run = group.algo, moves.selections(group, epoch), group.nodes
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],
         "momentum": momentum.rule(settings),
         "lr / (1 - momentum)": momentum.effective_lr(settings),
-        "times an entry moves": gap_over_moves.moves(*run),
-        "a node's entry is sent": gap_over_moves.sent(*run),
+        "times an entry moves": moves.moves(*run),
+        "a node's entry is sent": moves.sent(*run),
         "nodes": group.nodes,
         "model": _draw.model_name(group.model),
         "epochs": epoch,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from repro.config import groups
+
 AFTER, BEFORE, MASKED, NONE = RULES = (
     "momentum after aggregation",
     "before selection",
@@ -30,3 +32,22 @@ def effective_lr(settings: dict[str, Any]) -> float:
     algo = settings["algo"]
     momentum = settings["momentum"] or algo.get("correction") or algo["options"].get("momentum") or 0.0
     return round(settings["lr"] * algo.get("gain", 1.0) / (1 - momentum), 9)
+
+
+def compared_lr(settings: dict[str, Any]) -> float:
+    """Returns the effective learning rate at which two runs are alike: a gain above the usual momentum's is left out.
+
+    Larger updates than dense S-SGD's are what an algorithm chose to do, as its density is.
+    """
+    own, algo = effective_lr(settings), settings["algo"]
+    usual = round(settings["lr"] / (1 - _usual(settings)), 9)
+    return min(own, usual) if algo.get("gain", 1.0) > 1 else own
+
+
+def is_usual(settings: dict[str, Any]) -> bool:
+    """Returns whether the run has the momentum of the network's own settings, after aggregation."""
+    return bool(settings["momentum"] == _usual(settings))
+
+
+def _usual(settings: dict[str, Any]) -> float:
+    return float(groups.default(settings["model"]["name"], "momentum"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from repro.report import intervals
 from repro.report.group import Group
 from repro.report.intervals import Interval
-from repro.report.momentum import effective_lr
+from repro.report.momentum import compared_lr
 from repro.report.same_settings import same_data
 
 
@@ -33,7 +34,11 @@ class Pair:
 
     @property
     def accuracies(self) -> tuple[float, float]:
-        """Returns the mean test accuracies of both at that epoch, in percent."""
+        """Returns the mean test accuracies of both at that epoch, in percent: of the seeds that both have, if any."""
+        both = (self.ours, self.reference)
+        if shared := self.seeds():
+            ours, theirs = (accuracies(one, self.epoch) for one in both)
+            return statistics.fmean(ours[seed] for seed in shared), statistics.fmean(theirs[seed] for seed in shared)
         return mean(self.ours, self.epoch)[0], mean(self.reference, self.epoch)[0]
 
     def seeds(self) -> list[int]:
@@ -56,7 +61,7 @@ def alike(one: Group, other: Group) -> bool:
 def _like(group: Group) -> tuple[Any, ...]:
     """Returns the settings that two runs must share; the length of an uncompressed run is not part of it.
 
-    Momentum may come elsewhere, or not at all, if the learning rate makes up for it.
+    Momentum may come elsewhere, or not at all, if the learning rate, or a gain, makes up for it.
     """
     settings = group.settings
     return (
@@ -64,7 +69,7 @@ def _like(group: Group) -> tuple[Any, ...]:
         group.nodes,
         settings["batch_per_node"] * settings["accumulate"],
         settings["precision"],
-        effective_lr(settings),
+        compared_lr(settings),
         settings.get("lr_warmup_epochs"),
         settings.get("lr_drop_factor"),
         tuple(settings["lr_drops"]),

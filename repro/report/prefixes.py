@@ -38,7 +38,7 @@ def kind(group: Group) -> tuple[object, ...]:
 
 def averaged(group: Group, epoch: float) -> int:
     """Returns of how many epochs up to there the mean is compared: EPOCHS before the learning rate drops, else one."""
-    before_drops = epoch < min(group.settings["lr_drops"], default=math.inf)
+    before_drops = epoch <= min(group.settings["lr_drops"], default=math.inf)
     return EPOCHS if not group.compressed and before_drops and epoch >= EPOCHS else 1
 
 

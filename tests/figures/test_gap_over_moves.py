@@ -24,8 +24,9 @@ def test_a_run_is_a_mark_wherever_its_summary_stands() -> None:
         ("gtopk", "1"),
     ]
     assert [row["below_dense"] for row in found] == pytest.approx([1, 1, 2, 2], abs=1e-3)
-    assert [row["moves"] for row in found] == pytest.approx([4 * 0.5, 4 * 0.5, 0.5, 0.5])
-    assert [row["sent"] for row in found] == pytest.approx([0.5, 0.5, 0.5 / 4, 0.5 / 4])
+    once = 4 * 0.004 + 496 * 0.001  # the warm-up's epoch is one of 141 in 500 steps
+    assert [row["moves"] for row in found] == pytest.approx([4 * once, 4 * once, once, once])
+    assert [row["sent"] for row in found] == pytest.approx([once, once, once / 4, once / 4])
     assert {row["momentum"] for row in found} == {"momentum after aggregation"}
 
 
@@ -55,11 +56,37 @@ def test_the_reference_is_below_the_mean_of_its_dense_runs() -> None:
     found = [row for row in rows() if row["source"] == "reference"]
     assert [row["below_dense"] for row in found] == pytest.approx([60.1 - 59.0, 60.1 - 59.4])
     assert {row["steps"] for row in found} == {2 * 50_000 // (4 * 32)}
-    assert {row["moves"] for row in found} == {0.001 * 781 * 4}
-    assert {row["sent"] for row in found} == {0.001 * 781}
+    once = 391 * 0.015625 + 390 * 0.004  # both of its epochs are warm-ups
+    assert [row["moves"] for row in found] == pytest.approx([once * 4] * 2)
+    assert [row["sent"] for row in found] == pytest.approx([once] * 2)
 
 
 def test_where_every_node_sends_the_updates_entries_it_sends_them_as_often_as_they_move() -> None:
     names = ("dense", "gtopk_exact", "randomk", "scalecom", "gtopk_butterfly")
     found = {row["algo"]: row for row in rows(*(made_up_groups.group("resnet20", name) for name in names))}
     assert [found[name]["sent"] / found[name]["moves"] for name in names[1:]] == pytest.approx([1 / 4, 1, 1, 1 / 4])
+
+
+def test_each_seed_is_held_against_dense_of_its_own_wherever_that_stands() -> None:
+    """Dense's two seeds are of two experiments: one seed was left out, or held against another one's."""
+    dense, gtopk = (made_up_groups.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
+    alone = []
+    for place, seed in enumerate(dense["seeds"]):
+        one = dense | {"seeds": [seed], "runs": [dense["runs"][place]], "seed_accuracies": []}
+        one["curve"] = [
+            row | {"test_accuracy": accuracy}
+            for row, accuracy in zip(dense["curve"], dense["seed_accuracies"][place], strict=True)
+        ]
+        alone.append(one)
+    third = gtopk | {"seeds": [2], "runs": ["third"], "seed_accuracies": [], "curve": gtopk["curve"]}
+    found = [row for row in rows(*alone, gtopk, third) if row["source"] == "trained"]
+    assert [row["seeds"] for row in found] == ["0", "1"], "nothing is known of dense with seed 2"
+    assert [row["below_dense"] for row in found] == pytest.approx([2, 2], abs=1e-3)
+
+
+def test_updates_larger_than_the_momentums_are_the_algorithms_own() -> None:
+    dense, corrected = (made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk_corrected"))
+    for gain, marks in ((10.0, 1), (40.0, 1), (1.0, 0)):
+        corrected["settings"] |= {"momentum": 0.0}
+        corrected["settings"]["algo"] |= {"gain": gain}
+        assert len([row for row in rows(dense, corrected) if row["source"] == "trained"]) == marks

@@ -1,0 +1,41 @@
+"""Tells how often an entry can move in a run, and how often a node sends what it holds of one. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from repro.report.group import Group
+
+UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
+ALL_SEND = {"dense", "randomk", "scalecom"}  # every node sends each entry of an update; elsewhere about one does
+
+
+def moves(algo: str, selections: float, nodes: int) -> float:
+    """Returns how many times an entry can be in the update, on average over all entries."""
+    return selections * (nodes if algo in UNION else 1)
+
+
+def sent(algo: str, selections: float, nodes: int) -> float:
+    """Returns how many times a node sends what it holds of an entry, on average over all, and it gets into the update.
+
+    The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
+    """
+    return moves(algo, selections, nodes) / (1 if algo in ALL_SEND else nodes)
+
+
+def selections(group: Group, epoch: float, whole: bool = False) -> float:
+    """Returns how many times a node selects an entry up to an evaluation, on average; `whole`: in all the schedule."""
+    settings = group.settings
+    steps = next(row["step"] for row in group.curve if row["epoch"] == epoch)
+    of_schedule = settings["schedule_epochs"] / settings["epochs"] if group.compressed else 1.0
+    if whole:
+        steps, epoch = round(steps * settings["schedule_epochs"] / epoch), settings["schedule_epochs"]
+    return summed(settings["density"], settings["density_warmup"], steps / epoch / of_schedule, steps)
+
+
+def summed(density: float, warmup: Sequence[float], per_epoch: float, steps: int) -> float:
+    """Returns the sum of the densities of `steps` steps; those of `warmup` have `per_epoch` steps each."""
+    begins = [min(steps, math.ceil(number * per_epoch)) for number in range(len(warmup) + 1)]
+    warm = sum(one * (end - begin) for one, begin, end in zip(warmup, begins, begins[1:], strict=False))
+    return warm + density * (steps - begins[-1])

@@ -1,0 +1,31 @@
+"""How often an entry moves, against the densities of the steps that a run would take."""
+
+import dataclasses
+
+import pytest
+
+from repro.config.compose import compose
+from repro.report import moves
+from repro.train import schedule
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["epochs=3"],
+        ["epochs=141", "density_warmup=[]"],
+        ["epochs=4", "density_warmup=[0.25,0.0625,0.015625]"],
+        ["epochs=3", "scale_schedule=true", "density_warmup=[0.1,0.01]"],
+        ["epochs=1", "density_warmup=[0.25,0.0625]"],
+    ],
+)
+@pytest.mark.parametrize("per_epoch", [48, 391])
+def test_the_densities_are_those_of_the_schedule(words: list[str], per_epoch: int) -> None:
+    (config,) = compose(["algo=gtopk", *words])
+    steps = config.epochs * per_epoch
+    expected = sum(schedule.density(step / per_epoch, config) for step in range(steps))
+    compressed = config.epochs / config.schedule_epochs if config.scale_schedule else 1.0
+    found = moves.summed(config.density, config.density_warmup, per_epoch * compressed, steps)
+    assert found == pytest.approx(expected)
+    part = dataclasses.replace(config, density_warmup=[])
+    assert moves.summed(part.density, part.density_warmup, per_epoch, steps) == pytest.approx(part.density * steps)
