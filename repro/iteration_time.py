@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 PARTS = ("compute_s", "compress_s", "communicate_s")
@@ -31,6 +31,10 @@ class IterationTime:
     def open_s(self) -> float:
         """Returns the seconds of communication that an iteration waits for."""
         return self.communicate_s - self.hidden_s
+
+    def over(self, exact: IterationTime) -> float:
+        """Returns how many times as fast this is as an iteration of dense S-SGD that computes as long as this one."""
+        return replace(exact, compute_s=self.compute_s).total / self.total
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> IterationTime:

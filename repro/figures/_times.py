@@ -38,7 +38,10 @@ def simulated(results: Results) -> list[Row]:
 
 def of_experiment(results: Results, experiment: str) -> list[Row]:
     """Returns every iteration time that its finished runs have reported, measured and modelled kept apart."""
-    return [row | _details(group) for group in results.groups(experiment) for row in _of_group(group)]
+    groups = results.groups(experiment)
+    return [
+        row | _details(group) | {"as_timed": as_timed(results, group)} for group in groups for row in _of_group(group)
+    ]
 
 
 def _details(group: Group) -> Row:

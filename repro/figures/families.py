@@ -28,6 +28,8 @@ FAMILIES = {  # colours are Okabe and Ito's
     "delayed": ("#E69F00", "v"),
     "decentralised": ("#CC79A7", "D"),
 }
+# the loss is a mean since the evaluation before, and not all runs were evaluated as often
+LEFT_OUT = ("network", "time_source", "seconds", "train_loss", "train_loss_std")
 UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
@@ -46,7 +48,7 @@ def table(results: Results) -> list[Row]:
         milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
         rows.append(
             {
-                **{name: value for name, value in last.items() if name not in ("network", "time_source", "seconds")},
+                **{name: value for name, value in last.items() if name not in LEFT_OUT},
                 "family": _family(group.algo),
                 "bytes_sent": group.per_step.get("bytes_sent"),
                 **{name: group.per_step.get(name) for name in RANGE},

@@ -9,24 +9,29 @@ from repro.tables import Row
 
 TITLE = "Relaxed iterations measured on shaped links"
 COMMAND = "repro run experiment=relaxations"
+PLACE = ("model", "network", "nodes")  # what an iteration shares with the dense one that it is compared with
 
 
 def table(results: Results) -> list[Row]:
     """Returns one row for each network, number of nodes and algorithm, the fastest first.
 
-    Compute is stated, or the median of all runs; the other parts are those of the run in the middle of n. Algorithms
-    that do not communicate in every step send nothing in the only one.
+    Compute is stated, or the median of all runs, or what was timed where messages were hidden behind it; dense's is the
+    same in what a row is over dense. The other parts are those of the run in the middle of n. Algorithms that do not
+    communicate in every step send nothing in the only one.
     """
     groups = results.groups("relaxations")
     measured = [(group, row) for group in groups for row in group.iteration_time if row["source"] == "measured"]
+    dense = {
+        _place(group, row): IterationTime.of(row)
+        for group, row in measured
+        if _label(group) == _draw.algo_name("dense")
+    }
     rows = []
     for group, row in measured:
-        time = IterationTime.of(row)
+        time, exact = IterationTime.of(row), dense.get(_place(group, row))
         rows.append(
             {
-                "model": _draw.model_name(group.model),
-                "network": title("network", row["network"]),
-                "nodes": group.nodes,
+                **dict(zip(PLACE, _place(group, row), strict=True)),
                 "algorithm": _label(group),
                 **{f"{name[:-2]} (ms)": 1e3 * seconds for name, seconds in time.row().items()},
                 "iteration (ms)": 1e3 * time.total,
@@ -34,16 +39,14 @@ def table(results: Results) -> list[Row]:
                 "headers (%)": _headers(group),
                 "n": group.n,
                 "source": "measured",
+                "over dense": time.over(exact) if exact else None,
             }
         )
-    dense = {_place(row): row["iteration (ms)"] for row in rows if row["algorithm"] == _draw.algo_name("dense")}
-    for row in rows:
-        row["over dense"] = dense[_place(row)] / row["iteration (ms)"] if _place(row) in dense else None
-    return sorted(rows, key=lambda row: (*_place(row), row["iteration (ms)"]))
+    return sorted(rows, key=lambda row: (*(row[name] for name in PLACE), row["iteration (ms)"]))
 
 
-def _place(row: Row) -> tuple[str, str, int]:
-    return row["model"], row["network"], row["nodes"]
+def _place(group: Group, row: Row) -> tuple[str, str, int]:
+    return _draw.model_name(group.model), title("network", row["network"]), group.nodes
 
 
 def _headers(group: Group) -> float | None:

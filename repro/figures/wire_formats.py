@@ -81,6 +81,7 @@ def _row(
         "n": own.n if own else None,
         "test accuracy (%)": own.mean if own else None,
         "± (%)": own.std if own else None,
+        "shared seeds": apart.n if apart else None,
         "above pairs (points)": apart.mean if apart else None,
         "from (points)": low,
         "to (points)": high,

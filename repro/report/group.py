@@ -100,14 +100,17 @@ class Group:
 
 
 def alike(groups: Sequence[Group]) -> list[Group]:
-    """Gives runs that compute the same on one machine their median compute, so that its noise ranks no algorithm."""
+    """Gives runs that compute the same on one machine their median compute, so that its noise ranks no algorithm.
+
+    Where messages were hidden behind compute, the seconds stay together: less would have hidden behind less.
+    """
     seconds: dict[str, list[float]] = defaultdict(list)
     for group in groups:
         seconds[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
     found = []
     for group in groups:
-        same = seconds[_compute(group)]
-        times = [time | {"compute_s": statistics.median(same)} for time in group.iteration_time]
+        median = statistics.median(seconds[_compute(group)] or [0.0])
+        times = [time if time.get("hidden_s") else time | {"compute_s": median} for time in group.iteration_time]
         found.append(dataclasses.replace(group, iteration_time=times))
     return found
 

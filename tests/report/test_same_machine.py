@@ -5,6 +5,7 @@ import json
 from made_up_groups import group
 
 from repro.figures import accuracies, hardware
+from repro.iteration_time import IterationTime
 from repro.report import pool_seeds, same_machine, summaries
 from repro.report.group import Group, alike, rounded
 
@@ -34,6 +35,19 @@ def test_compute_of_unlike_machines_is_not_averaged() -> None:
             time["compute_s"] = seconds
     found = alike([Group(**one) for one in made])
     assert [each.iteration_time[0]["compute_s"] for each in found] == [0.1, 0.3]
+
+
+def test_compute_stays_with_what_was_hidden_behind_it() -> None:
+    """A slow run's hidden seconds stood behind the others' median compute, and gave an iteration nobody measured."""
+    made = [group("resnet20", "gtopk") for _ in range(3)]
+    for one, seconds, hidden in zip(made, (0.1, 0.2, 0.4), (0.0, 0.0, 0.01), strict=True):
+        one["machine"] = EPYC
+        for time in one["iteration_time"]:
+            time |= {"compute_s": seconds, "hidden_s": hidden}
+    found = alike([Group(**one) for one in made])
+    assert [each.iteration_time[0]["compute_s"] for each in found] == [0.2, 0.2, 0.4]
+    slow, exact = IterationTime.of(found[2].iteration_time[0]), IterationTime(0.2, 0.0, 1.0)
+    assert slow.over(exact) == pytest.approx(1.4 / slow.total), "dense computes as long as what it is compared with"
 
 
 def test_compute_of_a_stage_is_not_averaged_with_that_of_a_whole_network() -> None:
