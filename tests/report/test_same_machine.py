@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from made_up_groups import group
 
 from repro.figures import accuracies, hardware
