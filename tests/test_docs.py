@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from repro import cli
+from repro.config import groups
 from repro.config.compose import compose
 from repro.config.counts import doubled
 
@@ -114,6 +115,14 @@ def one_of_each(settings: list[str]) -> list[str]:
     if "nodes" in given:
         given["nodes"] = f"nodes={doubled(given['nodes'][6:])}"
     return [*({"algo": "algo=gtopk", "model": "model=resnet20", "nodes": "nodes=4"} | given).values()]
+
+
+def test_the_page_on_own_loops_names_all_algorithms_with_a_gain() -> None:
+    """Who gives the optimizer momentum beside one has updates ten times as large, and nothing says so."""
+    text = " ".join((ROOT / "docs/own_loop.md").read_text().split())
+    named = re.search(r"([^.]*) have a gain of 10 unless you say", text)
+    gains = {name for name in groups.group_options("algo") if groups.about(name).get("gain", 1.0) != 1.0}
+    assert named is not None and set(re.findall("`(.*?)`", named[1])) == gains and "onebit" in gains
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:

@@ -59,10 +59,9 @@ class Corrected(Algorithm):
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if self.clip:
             clip(gradient, self.clip / math.sqrt(collective.size))
-        if self.momentum:
-            self._round(self.velocity.mul_(self.momentum).add_(gradient), gradient)
-        if self.boost > 1:
-            gradient.mul_(self.waited)
+        if self.momentum or self.boost > 1:
+            velocity = self.velocity.mul_(self.momentum).add_(gradient) if self.momentum else gradient
+            self._round(velocity * self.waited if self.boost > 1 else velocity, gradient)
         self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:

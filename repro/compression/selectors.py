@@ -52,17 +52,18 @@ def gaussian(x: Tensor, k: int) -> Sparse:
 
 
 def chunked(x: Tensor, k: int) -> Sparse:
-    """Returns the largest entry of each of k equal chunks (as in ScaleCom, Chen et al., NeurIPS 2020).
+    """Returns the largest entry of each of k chunks of about m / k (as in ScaleCom, Chen et al., NeurIPS 2020).
 
     Error: a chunk's second largest entry is always missed. If entries are in random order, 63 % (1 - 1/e) of
     those returned are among the true top k; if large entries cluster, as in layers, fewer are.
     """
-    m = x.numel()
-    width = -(-m // min(k, m))
-    whole = m // width * width
-    index = x[:whole].view(-1, width).abs().argmax(1) + torch.arange(0, whole, width, device=x.device)
-    if whole < m:
-        index = torch.cat([index, whole + x[whole:].abs().argmax(0, keepdim=True)])
+    k = min(k, x.numel())
+    width, more = divmod(x.numel(), k)
+    cut = more * (width + 1)  # the first `more` chunks have one entry more than the others
+    parts = x[:cut].view(more, width + 1), x[cut:].view(k - more, width)
+    first = (torch.arange(len(part), device=x.device) * part.shape[1] for part in parts)
+    within = [part.abs().argmax(1) + start for part, start in zip(parts, first, strict=True)]
+    index = torch.cat([within[0], within[1] + cut])
     return _pairs(x, index[x[index] != 0])
 
 
@@ -77,8 +78,8 @@ def mstopk(x: Tensor, k: int) -> Sparse:
     mean, few = magnitude.mean(), magnitude.max()
     if not mean.isfinite():
         return exact(x, k)
-    many = mean * 0
-    low, high = mean if int((magnitude > mean).sum()) >= k else many, few
+    many = mean if int((magnitude > mean).sum()) >= k else mean * 0
+    low, high = many, few
     for _ in range(30):
         middle = (low + high) / 2
         count = int((magnitude > middle).sum())

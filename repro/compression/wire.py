@@ -31,7 +31,8 @@ class Wire:
         """Returns the message, with room for k pairs, and what is decoded from it, with which the sender must go on.
 
         If several ranks send the same vector, only one of them `keeps` what rounding takes. A message that is passed
-        on must not be packed again, as rounding twice may take more.
+        on must not be packed again, as rounding twice may take more; `owner_sums.gather`, whose messages are divided
+        anew on their way, does, and keeps what both take.
         """
         local = Sparse(sparse.index - self.start, sparse.value) if self.start else sparse
         message, decoded = self.format.encode(local, k, self.parameters)

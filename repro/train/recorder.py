@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
-from repro.compression.sparse import select
+from repro.compression.sparse import Sparse, select
 from repro.density import entries
 from repro.json_text import json_text
 from repro.whole_files import write_whole
@@ -66,7 +66,7 @@ class StepRecorder(Algorithm):
     def _record(self, held: Tensor, update: Tensor, rounds: list[Any]) -> dict[str, Any]:
         """Describes a step. `held` [m] is the gradient plus the residual before it; mass is the sum of magnitudes."""
         size, k = self.control.size, entries(self.density, held.numel())
-        local = select(held, k)
+        local = self._selection(held, k)
         before = self.control.all_reduce(held.double())
         after = self.control.all_reduce(self._residual(held).double())
         selected = self.control.all_reduce(local.value.double().abs().sum()[None])
@@ -86,6 +86,13 @@ class StepRecorder(Algorithm):
             record["selections"] = self.control.gather_objects(selection)
             record["result"] = {"index": kept.tolist(), "value": (update[kept] * size).tolist()}
         return record
+
+    def _selection(self, held: Tensor, k: int) -> Sparse:
+        """Returns what this rank selected; for algorithms that keep no selection, what its k largest entries were."""
+        if self.inner.chosen is None:
+            return select(held, k)
+        index = self.inner.chosen.sort().values
+        return Sparse(index, held[index.long()])
 
     def _write(self, record: dict[str, Any]) -> None:
         earlier = [other for other in _records(self.file) or [] if other["step"] < record["step"]]

@@ -97,6 +97,25 @@ def test_a_boost_multiplies_what_has_not_been_delivered_for_some_steps(correctio
     on_ranks(1, body)
 
 
+@pytest.mark.parametrize("correction", [0.0, 0.9])
+def test_what_bfloat16_takes_of_a_boosted_gradient_is_kept(correction):
+    choice = compose.algorithm("topk", {"boost": 6.0, "correction": correction})
+
+    def body(collective):
+        boosted = algorithms.load(choice, M)
+        boosted.density = 0.01
+        fed, applied, velocity = torch.zeros(3, M, dtype=torch.float64)
+        for g in gradients(1, 12, "normal")[:, 0].bfloat16():
+            waited = boosted.state_dict()["waited"].double()
+            velocity = correction * velocity + g.double()
+            fed += waited * velocity
+            applied += boosted.step(g.clone(), collective).double()
+        return fed, applied + boosted.memory.residual.double()
+
+    ((fed, there),) = on_ranks(1, body)
+    assert float((fed - there).abs().sum() / fed.abs().sum()) < 1e-5, "rounding lost 1e-3 of it"
+
+
 @pytest.mark.parametrize("size", [1, 4])
 def test_a_clip_bounds_the_gradient_of_each_rank(size):
     x = gradients(size, 1, "normal")

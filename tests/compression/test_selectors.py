@@ -69,6 +69,20 @@ def test_mstopk_finds_the_largest_below_the_mean_too(power, density):
     assert recall("mstopk", x, int(density * M)) > 0.9999
 
 
+def test_mstopk_does_not_go_below_the_mean_without_need():
+    """Where no halving had k entries above it the places left were filled from all entries, however small."""
+    x = torch.full((1000,), 1e-6, dtype=torch.float64)
+    x[0], x[500:] = 1.0, (1 + 499e-6 + 1000e-11) / 500  # 1e-11 above the mean
+    index, _ = named("mstopk")(x, 400)
+    assert index[0] == 0 and (index[1:] >= 500).all() and index.numel() == 400
+
+
+@pytest.mark.parametrize("k", [1, 3, 67, 250, 501, 999, 1000, 1001])
+def test_there_are_k_chunks_whatever_k_is(k):
+    """Chunks of one length were fewer than k: 500 for k = 999 of 1000."""
+    assert named("chunked")(normal()[:1000], k).index.numel() == min(k, 1000)
+
+
 @pytest.mark.parametrize("name", SELECTORS)
 def test_error_feedback_loses_nothing(name):
     memory = ErrorFeedback(M, selector=name)

@@ -17,6 +17,7 @@ from repro import algorithms, models
 from repro.algorithms import Algorithm
 from repro.cluster import threads
 from repro.commands.launch import launch
+from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.runs import run_folder
 from repro.train import aggregator, loop
@@ -198,6 +199,25 @@ def test_what_an_owner_keeps_is_not_recorded_as_lost(name, tmp_path):
     on_ranks(4, body)
     (record,) = json.loads(file.read_text())
     assert record["lost_mass"] < 1e-5 * record["held_mass"]
+
+
+@pytest.mark.parametrize("selector", ["exact", "chunked", "gaussian"])
+def test_the_recorded_selection_is_the_one_that_was_made(selector, tmp_path):
+    """It was the k largest entries, whatever an approximate selector took: chunked had 6 of 20 others."""
+    file = tmp_path / "recorded.json"
+
+    def body(collective):
+        algorithm = algorithms.load(compose.algorithm("topk", {"selector": selector}), 1000)
+        recorder = StepRecorder(algorithm, collective, [1], file, lambda: 1)
+        recorder.density = 0.01
+        recorder.step(torch.randn(1000, generator=torch.Generator().manual_seed(collective.rank)), collective)
+
+    on_ranks(2, body)
+    (record,) = json.loads(file.read_text())
+    sent = {index for selection in record["selections"] for index in selection["index"]}
+    assert sent == set(record["result"]["index"])
+    mass = sum(abs(value) for selection in record["selections"] for value in selection["value"])
+    assert record["selected_mass"] == pytest.approx(mass)
 
 
 def test_a_step_that_was_skipped_is_counted_in_what_is_recorded(tmp_path):
