@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from repro.comm import bucket_spans
+from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
-from repro.comm.cost_formulas import Cost
+from repro.comm.cost_formulas import Cost, in_turn
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.wire import Wire
 from repro.config.parts import Algo
-from repro.config.schema import ConfigError
+from repro.config.schema import Config, ConfigError
+from repro.density import entries
 from repro.rng import derive
 
 
@@ -117,6 +121,22 @@ def cost(algo: Algo, size: int, parameters: int, k: int, **more: Any) -> Cost:
     """Returns `Algorithm.cost` of the algorithm that `algo` names, with its options and its wire format."""
     wire = {"wire": algo.wire} if of(algo).sends_pairs else {}
     return of(algo).cost(size, parameters, k, **wire, **algo.options, **more)
+
+
+def spans(config: Config, shapes: Shapes) -> list[slice]:
+    """Returns the slices of a flat gradient of layers with `shapes` that are sent separately, in their order."""
+    bucket_mb = of(config.algo).own_bucket_mb(**config.algo.options) or config.bucket_mb
+    return [slice(0, sum(map(math.prod, shapes)))] if bucket_mb is None else bucket_spans.spans(shapes, bucket_mb)
+
+
+def step_cost(config: Config, shapes: Shapes) -> Cost:
+    """Returns what a step of a run costs: its messages for a gradient of layers with `shapes`, in the run's buckets."""
+    parts = []
+    for span in spans(config, shapes):
+        size, held = span.stop - span.start, bucket_spans.shapes_inside(shapes, span)
+        more = {"shapes": held} if of(config.algo).takes_shapes and not of(config.algo).wraps else {}
+        parts.append(cost(config.algo, config.nodes, size, entries(config.density, size), **more))
+    return in_turn(*parts)
 
 
 def load(

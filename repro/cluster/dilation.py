@@ -23,12 +23,12 @@ import torch
 
 from repro import algorithms, models
 from repro.cluster.lab import LEAST_BITS_PER_S
+from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import Pace
 from repro.config.parts import DILATIONS, Network
 from repro.config.schema import Config, RunError
-from repro.density import entries
 from repro.json_text import json_text
 from repro.whole_files import write_whole
 
@@ -68,13 +68,16 @@ def resolve(config: Config, launch: Launch) -> float:
     )
 
 
-def expected(config: Config, parameters: int) -> float:
-    """Returns the dilation that `config` states, or the least that was not found too little; tries none."""
+def expected(config: Config, shapes: Shapes) -> float:
+    """Returns the dilation that `config` states, or the least that was not found too little; tries none.
+
+    `shapes` are those of the network's layers.
+    """
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
     if config.nodes == 1:
         return float(DILATIONS[1])  # as `resolve`; no messages have no share of latency
-    tried, share = kept(Path(config.results) / FILE).get(place(config), {}), latency_share(config, parameters)
+    tried, share = kept(Path(config.results) / FILE).get(place(config), {}), latency_share(config, shapes)
     least = (one for one in DILATIONS[1:] if str(one) not in tried or enough(tried[str(one)], share))
     return float(next(least, DILATIONS[-1]))
 
@@ -94,13 +97,13 @@ def measured(config: Config, dilation: int, launch: Launch) -> dict[str, float]:
     return {str(size): round(ratio, 3) for size, ratio in found.items()}
 
 
-def latency_share(config: Config, parameters: int | None = None) -> float | None:
+def latency_share(config: Config, shapes: Shapes | None = None) -> float | None:
     """Returns which part of the seconds of a run's messages is latency; None if that is not known beforehand."""
     if config.node is None or config.stages > 1:  # messages of a benchmark, of training, or of a pipeline
         return None
-    if parameters is None:
-        parameters = sum(one.numel() for one in models.sized_only(config).parameters())
-    cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
+    if shapes is None:
+        shapes = [one.shape for one in models.sized_only(config).parameters()]
+    cost = algorithms.step_cost(config, shapes)
     latency_s, bytes_s = cost.rounds * config.network.alpha_s, cost.bytes * config.network.beta_s_per_byte
     return latency_s / (latency_s + bytes_s) if latency_s + bytes_s else None
 

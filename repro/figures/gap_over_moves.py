@@ -54,9 +54,9 @@ def _of_setting(same: list[Group], dense: list[Group]) -> list[Row]:
     for seed in sorted({seed for pair in found for seed in pair.seeds()}):
         pair = max((pair for pair in found if seed in pair.seeds()), key=lambda pair: pair.epoch)
         over = prefixes.averaged(pair.ours, pair.epoch)
-        each = [_of_seed(groups, seed, pair.epoch, over) for groups in (dense, same)]
-        if None not in each:
-            rows.append(_row(pair, pair.epoch, over, 1, str(seed), each[0] - each[1]))
+        exact, own = (_of_seed(groups, seed, pair.epoch, over) for groups in (dense, same))
+        if exact is not None and own is not None:
+            rows.append(_row(pair, pair.epoch, over, 1, str(seed), exact - own))
     several = [pair for pair in found if min(pair.ours.n, pair.reference.n) > 1]
     if rows or not several:
         return rows

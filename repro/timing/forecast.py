@@ -19,6 +19,7 @@ from torch import Tensor
 
 from repro import algorithms, data, models, screen
 from repro.cluster import environment
+from repro.comm.bucket_spans import Shapes
 from repro.config.parts import Algo
 from repro.config.schema import Config
 from repro.runs.checkpoint import KEEP
@@ -83,14 +84,14 @@ def seconds(configs: Sequence[Config], long: Sequence[int]) -> list[float]:
         labels = f"timing a step of {', '.join(dict.fromkeys(config.model.name for config in cases.values()))}"
         timed = {_case(config): step_seconds(config) for config in track(cases.values(), labels, len(cases))}
     cores = len(os.sched_getaffinity(0))
-    sizes: dict[str, int] = {}
+    networks: dict[str, Shapes] = {}
     found = []
     for config, count in zip(configs, long, strict=True):
         mirrored = MIRRORED_S if config.wandb.mode != "disabled" else 0
         if config.node is not None:
-            if _case(config) not in sizes:
-                sizes[_case(config)] = sum(map(math.prod, layers(config)))
-            found.append(STARTED_S + mirrored + stated_iteration.expected_s(config, sizes[_case(config)]))
+            if _case(config) not in networks:
+                networks[_case(config)] = layers(config)
+            found.append(STARTED_S + mirrored + stated_iteration.expected_s(config, networks[_case(config)]))
             continue
         step = timed[_case(config)]
         training = count * config.nodes * step / min(cores, config.nodes) + TIMED_ALONE * step

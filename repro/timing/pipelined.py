@@ -16,7 +16,6 @@ from repro.comm.traffic import Link, Round
 from repro.config.schema import Config
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run, node_profile
-from repro.train import aggregator
 from repro.train.split import Block, Split
 
 Program = list[float | Round]  # seconds of work, and messages with other stages, in order
@@ -75,7 +74,7 @@ def _first(layers: Iterator[Sequence[int]], parameters: int) -> Shapes:
 
 
 def _aggregated(config: Config, copies: int, shapes: Shapes) -> list[list[Round]]:
-    return dry_run.in_turn(dry_run.in_parts(config, copies, shapes, aggregator.spans(config, shapes)))
+    return dry_run.in_turn(dry_run.in_parts(config, copies, shapes, algorithms.spans(config, shapes)))
 
 
 def programs(parts: Sequence[Sequence[Block]], micro_batches: int) -> list[Program]:

@@ -56,7 +56,7 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
         raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
     if config.hierarchical:
         raise ConfigError("hierarchical=true: its messages inside a machine are not modelled; leave hierarchical out")
-    spans = aggregator.spans(config, shapes)
+    spans = algorithms.spans(config, shapes)
     overlap = overlaps(config)
     period, compute_s = algorithms.period(config.algo), max(moments)
     return Iteration(

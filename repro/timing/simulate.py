@@ -31,7 +31,7 @@ from repro.json_text import json_text
 from repro.tables import Row
 from repro.timing import dry_run, execution_traces, node_profile, predict
 from repro.timing.node_profile import Node, layers, profile
-from repro.train import aggregator, ending
+from repro.train import ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -224,7 +224,7 @@ def moments(config: Config, node: Node, timed: dict[str, list[float]]) -> Sequen
 
 def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
     """Returns the rounds of every rank for all buckets of DDP, one after the other."""
-    return dry_run.in_turn(dry_run.in_parts(config, config.nodes, shapes, aggregator.spans(config, shapes)))
+    return dry_run.in_turn(dry_run.in_parts(config, config.nodes, shapes, algorithms.spans(config, shapes)))
 
 
 def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:

@@ -23,14 +23,12 @@ from repro.comm import bucket_spans, replay
 from repro.comm.common_start import PLAYED, from_common_start
 from repro.config.compose import named_network
 from repro.config.schema import Config, ConfigError
-from repro.density import entries
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
 from repro.timing import authors_messages, dry_run, node_profile, wire_replay
 from repro.timing.authors_messages import Work
 from repro.timing.bench_collectives import late
 from repro.timing.one_rank import Calibration
-from repro.train import aggregator
 
 if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
@@ -79,10 +77,10 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     return found if rank.number == 0 else []
 
 
-def expected_s(config: Config, parameters: int) -> float:
+def expected_s(config: Config, shapes: Shapes) -> float:
     """Returns about how many seconds it takes to start the ranks and to measure: what the messages should, D times."""
-    cost = algorithms.cost(config.algo, config.nodes, parameters, entries(config.density, parameters))
-    wire, slow = config.network, dilation.expected(config, parameters)
+    cost = algorithms.step_cost(config, shapes)
+    wire, slow = config.network, dilation.expected(config, shapes)
     messages_s = slow * (cost.rounds * wire.alpha_s + cost.bytes * wire.beta_s_per_byte)
     quick = messages_s < WARM_S
     return RANK_S * config.nodes + ((config.steps or REPEATS[quick]) + quick) * (IDLE_S + messages_s)
@@ -103,7 +101,7 @@ def from_rank_0(rank: Rank, make: Callable[[], Any]) -> Any:
 def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float], Work]:
     """Returns seconds and rounds of an iteration, with overlap when each bucket is ready and its compress, and Work."""
     shapes = node_profile.layers(config)
-    spans = aggregator.spans(config, shapes)
+    spans = algorithms.spans(config, shapes)
     parameters = spans[-1].stop
     compute_s, compress_s = seconds(config, parameters, shapes)
     parts = [authors_messages.changed(config, part) for part in dry_run.in_parts(config, config.nodes, shapes, spans)]

@@ -243,11 +243,5 @@ def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Alg
 
     if config.bucket_mb is None and not (alone and algorithms.of(config.algo).wraps):
         return one(shapes)
-    parts = spans(config, shapes)
+    parts = algorithms.spans(config, shapes)
     return Buckets(parts, [one(bucket_spans.shapes_inside(shapes, part), number) for number, part in enumerate(parts)])
-
-
-def spans(config: Config, shapes: Shapes) -> list[slice]:
-    """Returns the slices of a flat gradient of layers with `shapes` that are sent separately, in their order."""
-    bucket_mb = algorithms.of(config.algo).own_bucket_mb(**config.algo.options) or config.bucket_mb
-    return [slice(0, sum(map(math.prod, shapes)))] if bucket_mb is None else bucket_spans.spans(shapes, bucket_mb)

@@ -11,7 +11,9 @@ import pytest
 import torch
 from test_lab import nothing, possible  # noqa: F401  (a fixture)
 
+from repro import algorithms
 from repro.cluster import dilation, lab, ranks
+from repro.comm import replay
 from repro.comm.collective import Collective
 from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.transport import MemoryTransport, Wires
@@ -19,7 +21,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report.from_run_folders import collect
 from repro.runs import run_folder
-from repro.timing import bench_links, dry_run, wire_replay
+from repro.timing import bench_links, dry_run, node_profile, wire_replay
 from repro.timing.before_run import before_a_run
 from repro.train import loop, sweep
 
@@ -205,7 +207,7 @@ def test_a_damaged_answer_counts_as_absent(text: str | bytes, tmp_path: Path):
 def test_one_node_has_no_messages_to_weigh(tmp_path: Path):
     """What a sweep of nodes=1,2,4 will take is asked of each: dividing by what no messages take ended it."""
     alone = compose(["cluster=lab", "nodes=1", "cluster.dilation=auto", "node=paper", f"results={tmp_path}"])[0]
-    assert dilation.expected(alone, 1_000_000) == dilation.resolve(alone, lambda *_: pytest.fail("nothing to try"))
+    assert dilation.expected(alone, [(1_000_000,)]) == dilation.resolve(alone, lambda *_: pytest.fail("nothing to try"))
 
 
 def test_auto_weighs_small_and_large_messages_as_a_run_has_them(tmp_path: Path):
@@ -219,6 +221,29 @@ def test_auto_weighs_small_and_large_messages_as_a_run_has_them(tmp_path: Path):
         )
     assert least == {"dense": 8, "gtopk": 128}
     assert dilation.latency_share(compose(["cluster=lab", "cluster.dilation=auto"])[0]) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algo=powersgd"],
+        ["algo=ddp"],
+        ["algo=gtopk", "bucket_mb=1", "scope=bucket"],
+        ["algo=dense", "bucket_mb=25"],
+        ["algo=demo"],
+    ],
+)
+def test_latency_is_weighed_as_it_is_in_the_runs_own_messages(words: list[str]):
+    """One message for all buckets, or one square matrix for all layers, had a tenth or four times of its latency."""
+    lab = ["cluster=lab", "cluster.dilation=auto", "nodes=8", "node=paper", "model=resnet50", "density_warmup=[]"]
+    (config,) = compose([*lab, "data=synthetic", "data.image_size=224", "data.classes=1000", *words])
+    shapes = node_profile.layers(config)
+    parts = dry_run.in_parts(config, config.nodes, shapes, algorithms.spans(config, shapes))
+    alpha_s, beta_s = config.network.alpha_s, config.network.beta_s_per_byte
+    both_s, bytes_s = (
+        sum(replay.seconds(part, alpha, beta_s) for part in parts) for alpha, beta in ((alpha_s, beta_s), (0.0, beta_s))
+    )
+    assert dilation.latency_share(config) == pytest.approx(1 - bytes_s / both_s, rel=0.1)
 
 
 def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():

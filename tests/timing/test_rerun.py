@@ -128,9 +128,9 @@ def test_iterations_of_stated_compute_are_told_by_their_messages_and_the_dilatio
     words = [*QUICK, "data.image_size=32", "cluster=lab", "cluster.dilation=auto", "node=paper_compute", "model=vgg16"]
     known = {str(dilation.SMALL): 1.5, str(dilation.LARGE): 1.2}
     few, many = (config(tmp_path, *words, "algo=dense", f"nodes={nodes}") for nodes in (4, 8))
-    assert [dilation.expected(one, VGG16) for one in (few, many)] == [8, 8]
+    assert [dilation.expected(one, [(VGG16,)]) for one in (few, many)] == [8, 8]
     (tmp_path / dilation.FILE).write_text(json.dumps({dilation.place(many): {"8": known}}))
-    assert [dilation.expected(one, VGG16) for one in (few, many)] == [8, 16], "8 was tried, and is not enough"
+    assert [dilation.expected(one, [(VGG16,)]) for one in (few, many)] == [8, 16], "8 was tried, and is not enough"
     line_s = VGG16 * 4 * few.network.beta_s_per_byte  # three times; (P-1)/P of it goes twice
     assert forecast.seconds([few], [1])[0] == pytest.approx(3 * 8 * 1.5 * line_s, rel=0.2)
     assert forecast.seconds([many], [1])[0] == pytest.approx(3 * 16 * 1.75 * line_s, rel=0.2)

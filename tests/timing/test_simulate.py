@@ -21,7 +21,6 @@ from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
 from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
-from repro.train import aggregator
 from repro.train.loop import load_data
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
@@ -73,7 +72,7 @@ def test_buckets_of_ddp_are_sent_while_backward_runs(monkeypatch, tmp_path):
     assert row["iteration_s"] == pytest.approx(predicted.total)
     assert row["communicate_s"] == pytest.approx(predicted.communicate_s)
     assert 0.14 < row["iteration_s"] < 0.14 + 0.9 * row["communicate_s"]
-    spans = aggregator.spans(config, shapes)
+    spans = algorithms.spans(config, shapes)
     assert len(spans) > 1 and row["rounds_most"] == len(spans) * 2 * 7
     with pytest.raises(ConfigError, match="^algo=ddp: .*leave parameters out"):
         simulate.run([config], "0.14+0.02", [10_000], None)
