@@ -26,4 +26,5 @@ fi
 # Only line numbers pass through the shell: repro reads the line itself. A last line may lack its end.
 lines=0
 while IFS= read -r line || [[ -n $line ]]; do lines=$((lines + 1)); done <"$manifest"
-seq "$lines" | xargs -r -n 1 -P "$at_once" "${python[@]}" -m repro run --manifest "$manifest" --line
+# xargs gives up where a command dies by a signal, as by the kernel where memory is short: the others are to go on.
+seq "$lines" | xargs -r -n 1 -P "$at_once" bash -c '"$@" || exit 1' run "${python[@]}" -m repro run --manifest "$manifest" --line

@@ -14,10 +14,11 @@ from repro.cluster import environment
 
 # USR2 comes from `#SBATCH --signal` before the time limit, TERM from scancel, a preempting job, docker stop.
 SIGNALS = (signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
+LOST = signal.SIGHUP  # the terminal is gone; under nohup it is ignored, and stays so
 
 
 class Interrupt(threading.Event):
-    """When set, the ranks save and stop at their next agreement. `final`: TERM or INT set it, so do not requeue."""
+    """When set, the ranks save and stop at their next agreement. `final`: not USR2 set it, so do not requeue."""
 
     final = False
     number: int | None = None  # the first signal
@@ -54,12 +55,13 @@ def _answer(step: int | None) -> None:
 
 @contextmanager
 def listening(interrupt: Interrupt | None = None) -> Iterator[Interrupt]:
-    """Lets, while inside, USR2, TERM and INT set the flag instead of ending the process. Main thread only."""
+    """Lets, while inside, USR2, TERM, INT and HUP set the flag instead of ending the process. Main thread only."""
     if interrupt is None:
         interrupt, place = Interrupt(), environment.discover()
         interrupt.speaks = place is None or place.rank == 0
-    before = {number: signal.signal(number, interrupt.handle) for number in SIGNALS}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the program that started this one may have blocked them
+    heard = [*SIGNALS, *([LOST] if signal.getsignal(LOST) is not signal.SIG_IGN else [])]
+    before = {number: signal.signal(number, interrupt.handle) for number in heard}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)  # the program that started this one may have blocked them
     try:
         yield interrupt
     finally:
@@ -69,11 +71,11 @@ def listening(interrupt: Interrupt | None = None) -> Iterator[Interrupt]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Blocks USR2 and TERM for programs started inside, which inherit that.
+    """Blocks USR2, TERM and HUP for programs started inside, which inherit that.
 
     What sends them to all processes at once, as SLURM and `timeout` do, would end these while the ranks still save.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM, LOST})
     try:
         yield
     finally:

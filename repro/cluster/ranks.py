@@ -65,8 +65,10 @@ class Rank:
     def waits(self, what: str) -> Iterator[None]:
         """Says that this rank waits outside of a Collective, so that the others do not take it for one that hangs."""
         before, self.waiting = self.waiting, (what, time.perf_counter())
-        yield
-        self.waiting = before
+        try:
+            yield
+        finally:
+            self.waiting = before
 
     def now(self) -> float:
         """Returns time.monotonic() as it would be if this rank had been woken on time."""

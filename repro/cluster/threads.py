@@ -82,8 +82,14 @@ def on_one_gpu(config: Config) -> bool:
 
 
 def of_each(config: Config, local_size: int) -> int:
-    """Returns how many threads a rank uses inside an operation."""
-    return config.threads or max(1, len(os.sched_getaffinity(0)) // local_size)
+    """Returns how many threads a rank uses inside an operation: its share of the cores, or what SLURM gave each task.
+
+    Where SLURM binds tasks to cores this process sees its own alone, which are not to be shared again.
+    """
+    cores = len(os.sched_getaffinity(0))
+    of_task = os.environ.get("SLURM_CPUS_PER_TASK", "") if find_place(config) is not None else ""
+    mine = min(cores, int(of_task)) if of_task.isdecimal() else cores // local_size
+    return config.threads or max(1, mine)
 
 
 def _places(size: int) -> list[Place]:

@@ -2,7 +2,8 @@
 
 Once a second a thread of each rank writes the rank's position and reads the others' (`repro.cluster.stalls`). So a
 rank that is frozen, hangs or is cut off is found long before a collective fails by `timeout_s`. Time is counted in
-beats: where all processes were stopped (Ctrl-Z, a closed laptop), no rank missed any.
+beats: where all processes were stopped (Ctrl-Z, a closed laptop), no rank missed any. Messages, which gloo times, fail
+where that was for longer than `timeout_s`, and the reason says so.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 GRACE_S = 15.0  # how long a rank may take to end once the run has failed
 STUCK_S = 3.0  # the same, where the others were found to wait in vain: nothing wakes them
+STOPPED_S = 5.0  # a beat so late, of a process that did nothing meanwhile, was not delayed by a crowded machine
 DEAF_BEATS = 40  # how long a store on another machine may take to answer
 CAUSE = "cause"  # the store's key for the first error of any rank
 STALLED = "stalled"  # its key for: a heartbeat found the error, and no rank will end by itself
@@ -67,11 +69,15 @@ class Heart:
         self.links = stalls.Links(store, rank, size, address) if address else None
         self.host = socket.gethostname()
         self.beats = 0
+        self.stopped, self.woken = 0.0, 0.0  # for how long the process was stopped last, and until when
 
     def beat(self, done: threading.Event) -> None:
-        failed_at = None
+        failed_at, last = None, _clocks()
         while not done.wait(BEAT_S if self.beats else 0):
-            grace = GRACE_S
+            grace, before, last = GRACE_S, last, _clocks()
+            late, used = (now - then for now, then in zip(last, before, strict=True))
+            if late > STOPPED_S and used < BEAT_S:
+                self.stopped, self.woken = late, time.perf_counter()
             try:
                 self.store.set(_key(self.rank), json_text(asdict(self.position())))
                 failed = self.store.check([CAUSE])
@@ -91,7 +97,8 @@ class Heart:
         seconds = time.perf_counter() - since
         still = self.effort.still(busy=inside is not None)
         unreached = self.links.unreached(0.0 if inside is None else seconds) if self.links is not None else []
-        return Position(inside, seconds, self.beats, still, os.getpid(), self.host, unreached)
+        stopped = self.stopped if self.woken > since - STOPPED_S else 0.0  # one fails, and then the others' next call
+        return Position(inside, seconds, self.beats, still, os.getpid(), self.host, unreached, stopped)
 
     def look(self) -> bool:
         """Returns whether the others wait for some rank in vain; tells all of them why."""
@@ -153,6 +160,12 @@ def positions(store: dist.Store, size: int) -> list[Position | None]:
 
 def diagnose(rank: int, error: str, before: list[Position | None], after: list[Position | None]) -> str:
     """Names the ranks that `rank` waited for when its collective failed with `error`."""
+    stopped = max((one.stopped for one in after if one is not None), default=0.0)
+    if stopped:
+        return (
+            f"the run was stopped for {stopped:.0f} s, by Ctrl-Z or with its job, and a message waits for timeout_s at "
+            f"most: type the same command to go on from the last checkpoint. {error}"
+        )
     others = [(r, before[r], after[r]) for r in range(len(after)) if r != rank]
     gone = [str(r) for r, old, new in others if new is None or (old is not None and old.beat == new.beat)]
     late = [f"{r} (for {new.seconds:.0f} s)" for r, _, new in others if new is not None and new.inside is None]
@@ -162,6 +175,10 @@ def diagnose(rank: int, error: str, before: list[Position | None], after: list[P
     if late:
         return f"rank {', '.join(late)} is in no collective while others wait for it. {error}"
     return f"{error}. The others wait too: {'; '.join(waits)}"
+
+
+def _clocks() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
 
 
 def _key(rank: int) -> str:

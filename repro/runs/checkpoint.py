@@ -8,6 +8,8 @@ import os
 import pickle
 import re
 import shutil
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from repro.runs import metrics
 from repro.runs.metrics import Position
 from repro.whole_files import write_whole
 
+SEEN_S = 10.0  # how long a shared file system may take to show a new file on other machines
 KEEP = 2  # the newest and the one before, to fall back to
 
 
@@ -59,6 +62,29 @@ def save(
         write_whole(target / "manifest.json", text)
         _remove_others(folder, step)
     control.barrier()
+
+
+def check_shared(folder: Path, control: Collective) -> None:
+    """Raises RunError on all ranks where one does not see `folder` as rank 0 does. Collective; `folder` is there.
+
+    A checkpoint of which rank 0 misses a part is none, and that would be found after the run was stopped.
+    """
+    mark = folder / f".seen-by-all-{control.gather_objects(os.urandom(8).hex())[0]}"
+    if control.rank == 0:
+        mark.touch()
+    control.barrier()
+    end = time.monotonic() + SEEN_S
+    while not (seen := mark.exists()) and time.monotonic() < end:
+        time.sleep(0.1)
+    who = "" if seen else f"{control.rank} on {socket.gethostname()}"
+    blind = [text for text in control.gather_objects(who) if text]
+    if control.rank == 0:
+        mark.unlink()
+    if blind:
+        raise RunError(
+            f"{folder} of rank 0 is not the one of rank {', '.join(blind)}: results= must name one folder that all "
+            "machines share"
+        )
 
 
 def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:

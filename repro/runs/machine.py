@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from repro.json_text import json_text
 from repro.waiting import waiting
 
 SECONDS = 0.25  # of each of the four measurements: a second in all
+OLD_S = 30 * 86_400.0  # after which what was kept of a boot is removed
 SIDE = 512  # of the square matrices: three of them stay in the second-level cache
 COPIED = 1 << 26  # bytes, more than caches hold
 EXTENSIONS = (  # of the instruction set: those that change how fast a network trains
@@ -50,19 +52,20 @@ def rates() -> dict[str, float]:
     They are measured once per boot and kept in the user's cache, as this takes a second and must not be disturbed: call
     it before ranks start. Processes that start at the same time wait for the one that measures.
     """
-    cache = Path(os.path.expanduser("~/.cache/repro")) / "machine.json"
+    cache = Path(os.path.expanduser("~/.cache/repro")) / f"machine-{_boot()}.json"  # a home may be of many machines
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         with open(cache, "a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             kept = _read(file.read())
-            if kept.get("boot") == _boot():
-                return dict(kept["rates"])
+            if kept:
+                return kept
+            _remove_old(cache.parent)
             with waiting("measuring one core, once per boot", still=True):
                 measured = measure()
             file.truncate(0)
-            file.write(json_text({"boot": _boot(), "rates": measured}))
+            file.write(json_text(measured))
             return measured
     except OSError:  # no home that can be written
         return measure()
@@ -120,9 +123,17 @@ def _boot() -> str:
         return platform.node()
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read(text: str) -> dict[str, float]:
     try:
         kept = json.loads(text)
-        return kept if isinstance(kept, dict) and isinstance(kept.get("rates"), dict) else {}
+        return kept if isinstance(kept, dict) else {}
     except ValueError:
         return {}
+
+
+def _remove_old(folder: Path) -> None:
+    """Removes what was kept of boots before this month, and the one file of all that there was once."""
+    for file in folder.glob("machine*.json"):
+        with suppress(OSError):
+            if file.name == "machine.json" or time.time() - file.stat().st_mtime > OLD_S:
+                file.unlink()

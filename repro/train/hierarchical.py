@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -11,6 +13,40 @@ from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.subset import among, join
 from repro.comm.traffic import Round
+from repro.config.schema import Config
+from repro.json_text import json_text
+from repro.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from repro.cluster.ranks import Rank
+
+
+FILE = "machines.json"  # in the run folder: which ranks are on one machine, as the run began
+
+
+def settle(config: Config, rank: Rank, checkpoints: Path) -> None:
+    """Gives ranks the machines with which the run began, wherever they were started again. Collective.
+
+    Leaders have what others have not, and sums in another order have other bits. So a run that goes on keeps its
+    groups, also where some of their messages now cross the network.
+    """
+    if not config.hierarchical or config.machines is not None:
+        return
+    machines = rank.machines
+    if rank.number == 0:
+        kept = _kept(config.folder / FILE) if any(checkpoints.glob("step-*")) else []
+        if len(kept) == rank.size:
+            machines = kept
+        else:
+            write_whole(config.folder / FILE, json_text(machines) + "\n")
+    rank.machines = rank.control.gather_objects(machines)[0]
+
+
+def _kept(file: Path) -> list[str]:
+    try:
+        return [str(machine) for machine in json.loads(file.read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
 
 
 class Hierarchical(Algorithm):

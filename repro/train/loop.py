@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from repro.cluster import ranks
+from repro.cluster import ranks, threads
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, RunError
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
 from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
-from repro.train.hierarchical import inside
+from repro.train.hierarchical import inside, settle
 from repro.train.joint_backward import JointBackward
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
@@ -222,6 +222,9 @@ class Training:
         """Makes every rank's worker as the last usable checkpoint left it; returns its step, 0 if there is none."""
         if self.config.stages > 1:
             self.phase("timing blocks")
+        if not threads.as_threads(self.config):
+            checkpoint.check_shared(self.config.folder, self.rank.control)
+        settle(self.config, self.rank, self.checkpoints)
         divided = split.settled(self.config, self.rank)
         passed_over: list[str] = []  # on rank 0
         chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
@@ -285,7 +288,8 @@ class Training:
         began = time.perf_counter()
         files = saved_state.files(self.worker, self.window, self.sent)
         reached = None if self.folder is None else self.folder.metrics.position
-        checkpoint.save(self.checkpoints, step, files, self.rank.control, reached)
+        with self.rank.waits("its disk"):  # which may stall for longer than a rank may do nothing
+            checkpoint.save(self.checkpoints, step, files, self.rank.control, reached)
         self.began += time.perf_counter() - began  # no time of training: samples_per_s leaves it out
 
     def tell(self, state: str, step: int) -> str:

@@ -1,11 +1,13 @@
 """Which rank a process is under srun and torchrun, and how the ranks of one start find each other."""
 
+import os
 import socket
 import threading
 from dataclasses import replace
 
 import pytest
 
+from repro.cluster import threads
 from repro.cluster.devices import device_of
 from repro.cluster.environment import (
     FIRST_PORT,
@@ -44,6 +46,21 @@ def test_srun_place():
     place = discover(SRUN)
     assert place == Place(5, 6, 2, 3, "127.0.0.1", ports(77, 0), "c/77.0.0")
     assert discover(SRUN | {"SLURM_RESTART_COUNT": "1"}).token != place.token
+
+
+def test_a_task_that_slurm_binds_to_its_own_cores_does_not_share_them_again(monkeypatch):
+    """Four tasks of 8 cores each took 2 threads."""
+    (config,) = compose(["nodes=4", "cluster=environment"])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 4, "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    assert threads.of_each(config, 4) == 2, "all tasks see all cores"
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    assert threads.of_each(config, 4) == 8
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "16")
+    assert threads.of_each(config, 4) == 8, "no more than it has"
+    assert threads.of_each(replace(config, threads=3), 4) == 3
 
 
 def test_batch_script_and_one_task_steps_are_no_environment():

@@ -33,6 +33,17 @@ def test_the_python_of_the_marked_lines_wins(tmp_path):
         assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
+def test_a_run_that_is_killed_does_not_end_the_others(tmp_path):
+    """xargs gave up at the first command that a signal ended."""
+    python, manifest = tmp_path / "python", tmp_path / "n2.jsonl"
+    python.write_text('#!/usr/bin/env bash\necho "line ${*: -1}"\n[[ ${*: -1} != 2 ]] || kill -9 $$\n')
+    python.chmod(0o755)
+    manifest.write_text("{}\n" * 4)
+    command = ["bash", str(slurm.launchers() / "local.sh"), str(manifest)]
+    done = subprocess.run(command, env={**os.environ, "PYTHON": str(python)}, capture_output=True, text=True)
+    assert done.stdout.split("\n")[:4] == [f"line {number}" for number in range(1, 5)] and done.returncode != 0
+
+
 def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):
     """Outside the virtual environment it ended with `python: command not found`."""
     (tmp_path / "bin").mkdir()

@@ -72,6 +72,25 @@ def test_sigterm_to_the_whole_group_saves_and_stops(cluster: str, tmp_path: Path
     assert process.returncode == 130 and "same command goes on" in said, said
 
 
+def test_a_lost_terminal_saves_and_stops_but_not_under_nohup(tmp_path: Path) -> None:
+    """It ended the run where it was, with a status that said `running`."""
+    process = running(tmp_path)
+    os.killpg(process.pid, signal.SIGHUP)
+    said = over(process)
+    assert state(tmp_path)["state"] == "preempted" and process.returncode == 130, said
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # programs that are started inherit that
+    try:
+        (tmp_path / "next").mkdir()
+        process = running(tmp_path / "next")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    os.killpg(process.pid, signal.SIGHUP)
+    time.sleep(1)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGTERM)
+    over(process)
+
+
 @pytest.mark.lab
 def test_a_measurement_of_stated_compute_stops_between_two_iterations(tmp_path: Path) -> None:
     """It went through all of them, and threw them away."""

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,8 @@ from repro.cluster import preempt, ranks
 from repro.cluster.watchdog import CAUSE, Position, diagnose, explain
 from repro.config.compose import compose
 from repro.config.schema import RunError
+
+ROOT = Path(__file__).parents[2]
 
 
 def here(inside: str | None, beat: int, seconds: float = 1.0) -> Position:
@@ -35,6 +39,34 @@ def test_diagnose_names_who_is_behind():
     assert stuck == "E. The others wait too: rank 1 in all_reduce with rank all; rank 2 in recv with rank 1"
     never = diagnose(0, "E", [here(wait, 1), None], [here(wait, 2), None])
     assert never.startswith("rank 1 is gone")
+
+
+STOPPED = """
+import sys, threading, time, torch.distributed as dist
+from repro.cluster.watchdog import Heart
+heart = Heart(dist.HashStore(), 0, 1, lambda: ("all_reduce", time.perf_counter()), print, "")
+threading.Thread(target=heart.beat, args=(threading.Event(),), daemon=True).start()
+print(heart.position().stopped, flush=True)
+sys.stdin.readline()
+time.sleep(2)
+print(heart.position().stopped)
+"""
+
+
+def test_a_run_that_was_stopped_for_longer_than_messages_wait_says_so():
+    """It named a rank that had failed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert float(process.stdout.readline()) == 0
+    time.sleep(2)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(7)
+    process.send_signal(signal.SIGCONT)
+    said, _ = process.communicate("\n", timeout=60)
+    assert 6 < float(said) < 60
+    after = [here("send with rank 1", 8), replace(here("recv with rank 0", 8), stopped=7.2)]
+    assert diagnose(0, "E", after, after).startswith("the run was stopped for 7 s, by Ctrl-Z or with its job, and a ")
 
 
 def test_the_first_cause_is_everybodys():
@@ -89,7 +121,9 @@ def test_hanging_frozen_and_dead_processes(tmp_path):
 
 FROZEN_STORE = """
 import os, signal, sys, torch.distributed as dist
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), None, True, wait_for_workers=False)
 store.set("position/0", "{}")
 sys.stdin.read(1)

@@ -108,6 +108,21 @@ def of_steps(run: Config, key: str) -> list[int]:
     return [line[key] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
 
+def test_a_folder_that_not_all_ranks_share_is_refused_before_the_first_step(tmp_path, monkeypatch):
+    """Every checkpoint lacked rank 1's part, which was found when the run was to go on from one."""
+    monkeypatch.setattr(checkpoint, "SEEN_S", 0.2)
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+    assert thread_ranks.on_ranks(2, lambda control: checkpoint.check_shared(tmp_path / "a", control)) == [None, None]
+
+    def body(control):
+        with pytest.raises(RunError, match="rank 1 on .*: results= must name one folder"):
+            checkpoint.check_shared(tmp_path / "ab"[control.rank], control)
+
+    thread_ranks.on_ranks(2, body)
+    assert not [*tmp_path.glob("*/.*")]
+
+
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tmp_path, capsys):
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1")
     loop.run(run)

@@ -1,6 +1,6 @@
 """What a run folder says of its machine."""
 
-import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,11 +25,27 @@ def test_rates_are_measured_once_a_boot_and_threads_put_back(tmp_path: Path, mon
     torch.set_num_threads(1)
     assert all(rate > 0 for rate in first.values()) and first == machine.rates()
 
-    file = tmp_path / ".cache/repro/machine.json"
-    file.write_text(json.dumps({"boot": "another", "rates": {"float32_gflops": -1.0}}))
-    assert machine.rates()["float32_gflops"] > 0  # another boot may be another machine
+    (file,) = (tmp_path / ".cache/repro").iterdir()
     file.write_text("{torn")
     assert machine.rates()["float32_gflops"] > 0
+
+
+def test_each_machine_keeps_its_rates_in_a_home_that_several_have(tmp_path: Path, monkeypatch) -> None:
+    """They overwrote each other's, so that each measured again, one after the other."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(machine, "SECONDS", 0.001)
+    measured = []
+    monkeypatch.setattr(machine, "measure", lambda: measured.append(1) or {"float32_gflops": float(len(measured))})
+    kept = {}
+    for boot in ("one", "another", "one", "another"):
+        monkeypatch.setattr(machine, "_boot", lambda boot=boot: boot)
+        assert kept.setdefault(boot, machine.rates()) == machine.rates()
+    assert len(measured) == 2
+    old = tmp_path / ".cache/repro/machine-one.json"
+    os.utime(old, (0, 0))
+    monkeypatch.setattr(machine, "_boot", lambda: "third")
+    machine.rates()
+    assert not old.exists() and len(measured) == 3
 
 
 def test_a_home_that_cannot_be_written_costs_only_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,22 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 from algorithm_steps import CHOICES
 from thread_ranks import on_ranks
-from tiny_runs import QUICK, config
+from tiny_runs import QUICK, bits, config, equal
 
 from repro import algorithms, models
 from repro.algorithms import Algorithm
-from repro.cluster import threads
+from repro.cluster import ranks, threads
+from repro.cluster.preempt import Interrupt
 from repro.commands.launch import launch
 from repro.config import compose
 from repro.config.schema import ConfigError
@@ -248,6 +251,27 @@ def test_buckets_and_levels_answer_as_their_parts():
     assert [part.seen for part in both.parts] == [["skip_warmup"]] * 2 and levels.inner.seen == ["skip_warmup"]
     dense = Buckets([slice(0, 4)], [Algorithm(4)])
     assert dense.selected is None
+
+
+@pytest.mark.parametrize("algo", ["dense", "topk"])
+def test_a_run_on_two_levels_goes_on_with_the_machines_that_it_began_with(algo, tmp_path, monkeypatch):
+    """SLURM may place ranks otherwise: leaders had no state, and it began again from its first step."""
+    layout = [0, 0, 1, 1]
+
+    def host() -> str:
+        number = re.fullmatch(r"rank-(\d)", threading.current_thread().name)
+        return f"machine-{layout[int(number[1])]}" if number else "here"
+
+    monkeypatch.setattr(ranks.socket, "gethostname", host)
+    words = [*QUICK, f"algo={algo}", "nodes=4", "hierarchical=true", "steps=24"]
+    whole, run = config(tmp_path / "whole", *words), config(tmp_path / "cut", *words)
+    assert loop.run(whole)["state"] == "done"
+    told = Interrupt()
+    told.set()
+    assert loop.run(run, None, told)["state"] == "preempted"
+    layout[:] = [0, 0, 0, 1]
+    assert loop.run(run, None, Interrupt())["state"] == "done"
+    assert not list(run.folder.glob("damaged*")) and equal(bits(run.folder), bits(whole.folder))
 
 
 @pytest.mark.parametrize(
