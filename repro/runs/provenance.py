@@ -27,6 +27,7 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cpu": cpu(),
+        "threads": threads(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "processor": machine.processor(),
         "rates": machine.rates(),
@@ -34,6 +35,24 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "device": device,
         "data": data,
     }
+
+
+def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """Returns what to say where a session may not go on to the bit, as sums round in another way; "" elsewhere."""
+    other = [
+        text
+        for text, own in (
+            ("processor", [said.get("processor") for said in (before, now)]),
+            ("number of threads", [said.get("threads") for said in (before, now)]),
+            ("torch", [_torch(said.get("versions")) for said in (before, now)]),
+        )
+        if None not in own and own[0] != own[1]
+    ]
+    return f" (with another {' and another '.join(other)}, which may round unlike)" if other else ""
+
+
+def _torch(versions: Any) -> Any:
+    return versions.get("torch") if isinstance(versions, dict) else None
 
 
 def of_machine(record: dict[str, Any]) -> dict[str, Any]:
@@ -87,6 +106,12 @@ def cpu() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def threads() -> int | None:
+    """Returns how many threads of this rank share an operation; None before torch is loaded."""
+    torch = sys.modules.get("torch")
+    return None if torch is None else int(torch.get_num_threads())
 
 
 def gpus() -> list[str]:

@@ -104,7 +104,8 @@ class RunFolder:
         self._save_provenance()
         why = f": {'; '.join(passed_over)}" if passed_over else ""
         if step:
-            self.progress.say(f"resuming {self.folder} after step {step}{why}")
+            other = provenance.rounds_unlike((self.provenance["earlier"] or [self.provenance])[-1], self.provenance)
+            self.progress.say(f"resuming {self.folder} after step {step}{other}{why}")
         elif why:
             kept = f"; what was there is in {aside}" if aside else ""
             self.progress.say(f"starting {self.folder} again from its first step{why}{kept}")
@@ -261,7 +262,7 @@ def _kept_aside(folder: Path) -> Path:
 
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
-    said = {name: record.get(name) for name in ("argv", "git", "start", "end", "resumed_at")}
+    said = {name: record.get(name) for name in ("argv", "git", "versions", "threads", "start", "end", "resumed_at")}
     return said | provenance.of_machine(record)
 
 

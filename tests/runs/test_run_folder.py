@@ -70,6 +70,23 @@ def test_resume_cuts_what_was_written_beyond_the_checkpoint_and_a_torn_line(conf
     assert [line.get("step") for line in kept] == [None, 1, 2, 3, 4, 5, 6]
 
 
+def test_a_session_that_may_round_unlike_says_so(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    """One with another number of threads, from as many cores as there were, went on to other bits without a word."""
+    file = config.folder / "provenance.json"
+    with open_folder(config) as folder:
+        folder.resume(0)
+    for changed, expected in (
+        ({}, ""),
+        ({"threads": -1}, " (with another number of threads, which may round unlike)"),
+        ({"processor": {"name": "8086"}, "versions": {"torch": "0"}}, " (with another processor and another torch, "),
+        ({"versions": "damaged"}, ""),
+    ):
+        file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+        with open_folder(config) as folder:
+            folder.resume(3)
+        assert f"after step 3{expected}" in capsys.readouterr().err
+
+
 def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> None:
     with pytest.raises(ValueError, match="broken"), open_folder(config) as folder:
         folder.status("running", 3, 9)
