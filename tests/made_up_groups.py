@@ -129,7 +129,7 @@ def on_a_v100(model: str, algo: str, gbps: int) -> dict[str, Any]:
     """16 nodes; dense sends 4 s at 1 Gbps, gTop-k 0.02 s, ByteGrad 1 s; what compresses takes 0.05 s for it."""
     seconds = {"gtopk": 0.02, "bytegrad": 1.0}.get(algo, 4.0) / gbps
     made = dilated(group(model, algo, nodes=16), "on" if algo == "dense" else "off")
-    made["settings"]["network"] = {"name": f"ethernet{gbps}g", "bits_per_s": 1e9 * gbps}
+    made["settings"]["network"] |= {"name": f"ethernet{gbps}g", "bits_per_s": 1e9 * gbps}
     exact = algo in ("ddp", "dense")
     own = {
         "network": f"ethernet{gbps}g",
@@ -149,7 +149,7 @@ def in_stages(group: dict[str, Any], stages: int) -> dict[str, Any]:
 
 def made_theirs(group: dict[str, Any], authors: str, more_s: float) -> dict[str, Any]:
     """The same group with messages as the authors' code has them, which take so much longer."""
-    group["settings"]["cluster"] = {"authors": authors}
+    group["settings"]["cluster"] |= {"authors": authors}
     times = [time | {"communicate_s": time["communicate_s"] + more_s} for time in group["iteration_time"]]
     if "iterations_s" in times[-1]:
         times[-1]["iterations_s"] = [one + more_s for one in times[-1]["iterations_s"]]

@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend
@@ -89,6 +89,7 @@ def draw(rows: list[Row]) -> Figure:
     panels[1].set_xscale("log")
     panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()
+    panels[2].xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     for panel, label in zip(panels, LABELS, strict=True):
         panel.set_xlabel(label if _draw.wide() else "\n".join(textwrap.wrap(label, 14)), linespacing=0.9)
         panel.margins(x=0.12)
