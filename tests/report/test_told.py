@@ -1,28 +1,16 @@
 """What docs/paper.md tells by hand holds: its numbers are those of the summaries."""
 
-import re
 import statistics
 from collections.abc import Iterable
-from pathlib import Path
 
 import made_up_groups
 import pytest
-from scipy.stats import spearmanr
+from told_in_paper import told
 
-from repro.figures import _times, gap_over_moves, many_nodes, momentum
+from repro.figures import _times, momentum
 from repro.report import summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES, rule
-
-TEXT = " ".join((Path(__file__).parents[2] / "docs/paper.md").read_text().split())
-
-
-def told(sentences: str) -> list[float]:
-    """Returns the numbers that the page has in place of each N of `sentences`, in which [...] is any text between."""
-    pattern = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?").replace("N", r"(-?\d+(?:\.\d+)?)")
-    said = re.search(pattern, TEXT)
-    assert said, f"the page does not say: {sentences}"
-    return [float(number) for number in said.groups()]
 
 
 def of_one_schedule(
@@ -96,65 +84,6 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     accuracy, loss = told("chosen at once ([...]), end at N % with a loss of N.")
     assert accuracy == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
     assert loss == pytest.approx(chosen["train_loss"], abs=0.00051)
-
-
-def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
-    groups = [g for g in summaries.load().groups("convergence") if g.model == "resnet20" and g.whole]
-    many = {g.algo: g.curve[-1] for g in groups if g.nodes == 32}
-    (few,) = (g.curve[-1] for g in groups if (g.algo, g.nodes) == ("dense", 4))
-    said = told(
-        "dense ends at N % with a loss of N (n = 1): N points below its 4 nodes, with an eighth of the steps. "
-        "Top-k ends at N % with a loss of N (n = 1)."
-    )
-    accuracy, topk = (100 * many[name]["test_accuracy"] for name in ("dense", "topk"))
-    losses = [many[name]["train_loss"] for name in ("dense", "topk")]
-    expected = [accuracy, losses[0], 100 * few["test_accuracy"] - accuracy, topk, losses[1]]
-    assert said == pytest.approx(expected, abs=0.0051)
-    assert [said[1], said[4]] == pytest.approx(losses, abs=0.00051)
-    assert many["dense"]["step"] * 8 == pytest.approx(few["step"], rel=0.02), "an eighth of the steps"
-    assert many.keys() == {"dense", "topk", "gtopk_corrected"}, (
-        "then the sentence on what was not trained is no longer true"
-    )
-    (sparse,) = (g for g in groups if (g.nodes, g.algo) == (32, "gtopk_corrected"))
-    at = {row["epoch"]: 100 * row["test_accuracy"] for row in sparse.curve}
-    gaps = told(
-        "**On 32 nodes sparse updates at a density of 0.001 end far below dense: Top-k by N points, gTop-k by N.**"
-    )
-    assert gaps == pytest.approx([accuracy - topk, accuracy - at[141]], abs=0.051)
-    said = told(
-        "ends at N % there with a loss of N (n = 1): N points below dense[...]moves N times in 141 epochs there, not "
-        "56,[...] P times as seldom as an entry moves: N times in the whole run on 32 nodes, N times at a density of "
-        "0.0001 on 4, N times at 0.001, and N times with Top-k on 32.[...]over the N whole runs, ours and the "
-        "reference curves, N) better than the moves (N;"
-    )
-    rows = gap_over_moves.table(summaries.load())
-    whole = [row for row in rows if row["whole"]]
-    ours = {
-        (row["nodes"], row["density"]): row for row in whole if row["source"] == "trained" and "gtopk" in row["algo"]
-    }
-    few, usual, on_32 = ours[4, 0.0001], ours[4, 0.001], ours[32, 0.001]
-    found = [spearmanr([row[x] for row in whole], [row["below_dense"] for row in whole])[0] for x in ("sent", "moves")]
-    expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], on_32["moves"]]
-    (all_of_them,) = (row for row in whole if (row["source"], row["algo"], row["nodes"]) == ("trained", "topk", 32))
-    expected += [row["sent"] for row in (on_32, few)] + [round(usual["sent"]), all_of_them["sent"]]
-    expected += [len(whole), *found]
-    assert said == pytest.approx(expected, abs=0.051)
-    assert said[1] == pytest.approx(expected[1], abs=0.00051) and said[-2:] == pytest.approx(found, abs=0.0051)
-    assert found[0] < found[1] and round(few["below_dense"], 1) == 2.1
-
-
-def test_one_selection_for_all_is_told_as_the_table_has_it() -> None:
-    rows = many_nodes.table(summaries.load())
-    found = {
-        row["algorithm"]: row for row in rows if (row["lr / (1 - momentum)"], row["density"] > 0.001) == (1, False)
-    }
-    found["dense"] = next(row for row in rows if row["algorithm"] == "dense")
-    assert {row["epochs"] for row in rows} == {15} and {row["epochs averaged"] for row in rows} == {5}
-    expected = [found[name] for name in ("ScaleCom", "Top-k", "gTop-k corrected", "dense")]
-    assert all(row["n"] == 1 for row in expected)
-    assert told(
-        "By the mean of epochs 11 to 15 it has N %, Top-k N %, gTop-k corrected N % and dense N % (32 nodes, n = 1 each"
-    ) == pytest.approx([row["test accuracy (%)"] for row in expected], abs=0.051)
 
 
 def test_vgg16_is_told_as_the_summaries_have_it() -> None:

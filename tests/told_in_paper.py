@@ -1,0 +1,14 @@
+"""Reads the numbers that docs/paper.md tells by hand."""
+
+import re
+from pathlib import Path
+
+TEXT = " ".join((Path(__file__).parents[2] / "docs/paper.md").read_text().split())
+
+
+def told(sentences: str) -> list[float]:
+    """Returns the numbers that the page has in place of each N of `sentences`, in which [...] is any text between."""
+    pattern = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?").replace("N", r"(-?\d+(?:\.\d+)?)")
+    said = re.search(pattern, TEXT)
+    assert said, f"the page does not say: {sentences}"
+    return [float(number) for number in said.groups()]
