@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-TEXT = " ".join((Path(__file__).parents[2] / "docs/paper.md").read_text().split())
+TEXT = " ".join((Path(__file__).parents[1] / "docs/paper.md").read_text().split())
 
 
 def told(sentences: str) -> list[float]:
