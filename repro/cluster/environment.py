@@ -69,6 +69,12 @@ def find_place(config: Config) -> Place | None:
     return place
 
 
+def cpus_of_task(env: Mapping[str, str] = os.environ) -> int | None:
+    """Returns how many cores SLURM was asked to give each task; None where it was not asked."""
+    number = env.get("SLURM_CPUS_PER_TASK", "")
+    return int(number) if number.isdecimal() else None
+
+
 def discover(env: Mapping[str, str] = os.environ) -> Place | None:
     """Returns this process's place if torchrun or srun started it, else None.
 

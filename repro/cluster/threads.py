@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from repro.cluster import start
+from repro.cluster import environment, start
 from repro.cluster.devices import device_of
 from repro.cluster.environment import Place, find_place
 from repro.cluster.preempt import Interrupt
@@ -87,8 +87,8 @@ def of_each(config: Config, local_size: int) -> int:
     Where SLURM binds tasks to cores this process sees its own alone, which are not to be shared again.
     """
     cores = len(os.sched_getaffinity(0))
-    of_task = os.environ.get("SLURM_CPUS_PER_TASK", "") if find_place(config) is not None else ""
-    mine = min(cores, int(of_task)) if of_task.isdecimal() else cores // local_size
+    of_task = environment.cpus_of_task() if find_place(config) is not None else None
+    mine = min(cores, of_task) if of_task is not None else cores // local_size
     return config.threads or max(1, mine)
 
 

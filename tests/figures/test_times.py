@@ -198,7 +198,9 @@ def test_iterations_of_another_batch_or_precision_have_rows_and_a_dense_of_their
     more = added(made, "lab", dense, batch_per_node=128)
     more = added(added(more, "lab", gtopk, 3.0, batch_per_node=128), "lab", gtopk, 4.0, precision="bfloat16")
     before, after = lab_iterations.table(made), lab_iterations.table(more)
-    beside = ("batch per node", "precision")
+    published = {row["batch per node"]: row[lab_iterations.PUBLISHED] for row in after if row["algorithm"] == "gTop-k"}
+    assert published[32] is None and published[128] > 1, "it was timed with 128 samples a node"
+    beside = ("batch per node", "precision", lab_iterations.PUBLISHED)
     assert [{k: v for k, v in row.items() if k not in beside} for row in after[: len(before)]] == before
     gains = {
         (row["batch per node"], row["precision"]): row["over dense"] for row in after if row["algorithm"] == "gTop-k"
