@@ -102,7 +102,7 @@ class Group:
 def alike(groups: Sequence[Group]) -> list[Group]:
     """Gives runs that compute the same on one machine their median compute, so that its noise ranks no algorithm.
 
-    Where messages were hidden behind compute, the seconds stay together: less would have hidden behind less.
+    Measured seconds that were hidden behind compute stay with it. Modelled ones are less in proportion behind less.
     """
     seconds: dict[str, list[float]] = defaultdict(list)
     for group in groups:
@@ -110,9 +110,18 @@ def alike(groups: Sequence[Group]) -> list[Group]:
     found = []
     for group in groups:
         median = statistics.median(seconds[_compute(group)] or [0.0])
-        times = [time if time.get("hidden_s") else time | {"compute_s": median} for time in group.iteration_time]
+        times = [_with_compute(time, median) for time in group.iteration_time]
         found.append(dataclasses.replace(group, iteration_time=times))
     return found
+
+
+def _with_compute(time: Row, compute_s: float) -> Row:
+    hidden_s = time.get("hidden_s")
+    if not hidden_s:
+        return time | {"compute_s": compute_s}
+    if is_measured(time["source"]):
+        return time
+    return time | {"compute_s": compute_s, "hidden_s": hidden_s * min(1.0, compute_s / time["compute_s"])}
 
 
 def _compute(group: Group) -> str:
