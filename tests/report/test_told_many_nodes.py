@@ -84,3 +84,20 @@ def test_larger_updates_are_told_as_the_table_has_them() -> None:
     gaps = [row["below dense (points)"] for row in (more, few)]
     assert [said[place] for place in (0, 1, 3, 4)] == pytest.approx(losses, abs=0.0051)
     assert [said[place] for place in (2, 5, 6, 7)] == pytest.approx([*accuracies, *gaps], abs=0.051)
+
+
+def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    table = many_nodes.table(found)
+    (row,) = (row for row in table if row["density"] == 0.032)
+    (group,) = (group for group in found.groups("many_nodes") if group.settings["density"] == 0.032)
+    (dense,) = (group for group in found.groups("convergence") if (group.algo, group.nodes) == ("dense", 32))
+    sent, pairs = group.per_step["bytes_sent_worst_rank"], group.per_step["messages"] * group.per_step["k"]
+    said = told(
+        "without a warm-up and in N bytes a pair (`algo.wire=gaps-bf16`), it is N and the accuracy N %: N points above "
+        "dense (n = 1). The busiest node sends N kB a step then, a node of dense 2,N kB."
+    )
+    expected = [sent / pairs, row["training loss"], row["test accuracy (%)"], -row["below dense (points)"], sent / 1e3]
+    assert said[:5] == pytest.approx(expected, abs=0.51) and said[:4] == pytest.approx(expected[:4], abs=0.051)
+    assert 2000 + said[5] == pytest.approx(dense.per_step["bytes_sent_worst_rank"] / 1e3, abs=0.51)
+    assert not group.whole, "then the sentence on what has begun is no longer true"
