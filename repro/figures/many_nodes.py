@@ -1,5 +1,6 @@
 """Lists what sparse S-SGD learns on 32 nodes, by density, size of updates and who sends an entry (not in the paper)."""
 
+from repro.config import groups
 from repro.figures import _curves, _draw
 from repro.metric import ACCURACY
 from repro.report import momentum, moves, prefixes
@@ -42,6 +43,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],
+        "format": settings["algo"].get("wire", "pairs") if "wire" in groups.about(group.algo) else None,
         "momentum": momentum.rule(settings),
         "lr / (1 - momentum)": momentum.effective_lr(settings),
         "times an entry moves": moves.moves(*run),
