@@ -56,13 +56,13 @@ def _of_setting(same: list[Group], dense: list[Group]) -> list[Row]:
         over = prefixes.averaged(pair.ours, pair.epoch)
         exact, own = (_of_seed(groups, seed, pair.epoch, over) for groups in (dense, same))
         if exact is not None and own is not None:
-            rows.append(_row(pair, pair.epoch, over, 1, str(seed), exact - own))
+            rows.append(_row(pair, over, 1, str(seed), exact - own))
     several = [pair for pair in found if min(pair.ours.n, pair.reference.n) > 1]
     if rows or not several:
         return rows
     pair = max(several, key=lambda pair: pair.epoch)
     ours, theirs = pair.accuracies
-    return [_row(pair, pair.epoch, 1, pair.ours.n, " ".join(map(str, pair.ours.seeds)), theirs - ours)]
+    return [_row(pair, 1, pair.ours.n, " ".join(map(str, pair.ours.seeds)), theirs - ours)]
 
 
 def _of_seed(groups: list[Group], seed: int, epoch: float, over: int) -> float | None:
@@ -71,9 +71,10 @@ def _of_seed(groups: list[Group], seed: int, epoch: float, over: int) -> float |
     return next((one.accuracies[seed] for one in pooled if seed in one.accuracies), None)
 
 
-def _row(pair: Pair, epoch: float, over: int, n: int, seeds: str, below: float) -> Row:
+def _row(pair: Pair, over: int, n: int, seeds: str, below: float) -> Row:
+    """`over` is of how many epochs up to that of `pair` the mean is compared."""
     group, settings = pair.ours, pair.ours.settings
-    selections = moves.selections(group, epoch)
+    selections = moves.selections(group, pair.epoch)
     return {
         "model": group.model,
         "algo": group.algo,
@@ -89,7 +90,7 @@ def _row(pair: Pair, epoch: float, over: int, n: int, seeds: str, below: float) 
         "precision": settings["precision"],
         "source": "trained",
         "n": n,
-        "steps": next(row["step"] for row in group.curve if row["epoch"] == epoch),
+        "steps": next(row["step"] for row in group.curve if row["epoch"] == pair.epoch),
         "epochs_averaged": over,
         "moves": moves.moves(group.algo, selections, group.nodes),
         "sent": moves.sent(group.algo, selections, group.nodes),
@@ -183,10 +184,6 @@ def _keys(rows: list[Row]) -> dict[str, Line2D]:
     }
 
 
-def _averaged(rows: list[Row]) -> bool:
-    return any(row["epochs_averaged"] > 1 for row in rows)
-
-
 def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
@@ -200,7 +197,8 @@ def _notes(rows: list[Row]) -> list[str]:
         precisions = ", ".join(sorted({row["precision"] for row in ours}))
         datas = ", ".join(sorted({_draw.data_name(row["data"]) for row in ours}))
         seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
-        mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if _averaged(ours) else ""
+        averaged = any(row["epochs_averaged"] > 1 for row in ours)
+        mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if averaged else ""
         lines.append(
             f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule and seed; {seeds}{mean}."
         )

@@ -11,6 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,20 +41,23 @@ def save(
     files: dict[str, Any],
     control: Collective,
     reached: Callable[[], Position] | None = None,
+    waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Saves this rank's `files` (name -> state) as part of the checkpoint of `step`; returns once it is complete.
 
     Collective: all ranks call it. `reached`, of rank 0, puts metrics.jsonl on the disk, before the manifest is. A crash
-    at any moment leaves the earlier checkpoints as they were.
+    at any moment leaves the earlier checkpoints as they were. `waits(what)` is held while this rank's files are written,
+    as a disk may stall for longer than a rank may do nothing.
     """
     target = folder / f"step-{step:09d}"
     target.mkdir(parents=True, exist_ok=True)
     digests = {}
     if control.rank == 0:
         _remove(target / "manifest.json")  # of an earlier session: from here on it is not complete
-    for name, state in files.items():
-        _write(target / name, state)
-        digests[name] = _digest(target / name)
+    with waits("its disk"):
+        for name, state in files.items():
+            _write(target / name, state)
+            digests[name] = _digest(target / name)
     everyone = control.gather_objects(digests)
     if control.rank == 0:
         manifest = {name: digest for part in everyone for name, digest in part.items()}

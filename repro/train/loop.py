@@ -288,8 +288,7 @@ class Training:
         began = time.perf_counter()
         files = saved_state.files(self.worker, self.window, self.sent)
         reached = None if self.folder is None else self.folder.metrics.position
-        with self.rank.waits("its disk"):  # which may stall for longer than a rank may do nothing
-            checkpoint.save(self.checkpoints, step, files, self.rank.control, reached)
+        checkpoint.save(self.checkpoints, step, files, self.rank.control, reached, self.rank.waits)
         self.began += time.perf_counter() - began  # no time of training: samples_per_s leaves it out
 
     def tell(self, state: str, step: int) -> str:
