@@ -46,7 +46,7 @@ def save(
     """Saves this rank's `files` (name -> state) as part of the checkpoint of `step`; returns once it is complete.
 
     Collective: all ranks call it. `reached`, of rank 0, puts metrics.jsonl on the disk, before the manifest is. A crash
-    at any moment leaves the earlier checkpoints as they were. `waits(what)` is held while this rank's files are written,
+    at any moment leaves the earlier checkpoints as they were. `waits(what)` is held while this rank writes,
     as a disk may stall for longer than a rank may do nothing.
     """
     target = folder / f"step-{step:09d}"
