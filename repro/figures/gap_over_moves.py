@@ -90,7 +90,7 @@ def _row(pair: Pair, over: int, n: int, seeds: str, below: float) -> Row:
         "precision": settings["precision"],
         "source": "trained",
         "n": n,
-        "steps": next(row["step"] for row in group.curve if row["epoch"] == pair.epoch),
+        "steps": group.at(pair.epoch)["step"],
         "epochs_averaged": over,
         "moves": moves.moves(group.algo, selections, group.nodes),
         "sent": moves.sent(group.algo, selections, group.nodes),

@@ -38,7 +38,6 @@ def _kind(group: Group) -> tuple[object, ...]:
 
 def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
     group, settings = pooled.group, pooled.group.settings
-    loss = next(row["train_loss"] for row in group.curve if row["epoch"] == epoch)
     run = group.algo, moves.selections(group, epoch), group.nodes
     return {
         "algorithm": _draw.algo_name(group.algo),
@@ -54,7 +53,9 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "epochs averaged": over,
         "precision": settings["precision"],
         "n": pooled.n,
-        "training loss": loss if pooled.n == group.n else None,  # which is of one group's seeds
+        "training loss": group.at(epoch)["train_loss"]
+        if pooled.n == group.n
+        else None,  # which is of one group's seeds
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense - pooled.mean,
     }

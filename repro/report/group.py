@@ -61,6 +61,10 @@ class Group:
     def epochs(self) -> float:
         return self.curve[-1]["epoch"] if self.curve else 0
 
+    def at(self, epoch: float) -> Row:
+        """Returns the curve's row of an epoch that has been evaluated."""
+        return next(row for row in self.curve if row["epoch"] == epoch)
+
     @property
     def compressed(self) -> bool:
         """Returns whether the authors' schedule was compressed, or stretched, to the epochs of this run."""

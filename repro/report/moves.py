@@ -27,7 +27,7 @@ def sent(algo: str, selections: float, nodes: int) -> float:
 def selections(group: Group, epoch: float, whole: bool = False) -> float:
     """Returns how many times a node selects an entry up to an evaluation, on average; `whole`: in all the schedule."""
     settings = group.settings
-    steps = next(row["step"] for row in group.curve if row["epoch"] == epoch)
+    steps = group.at(epoch)["step"]
     of_schedule = settings["schedule_epochs"] / settings["epochs"] if group.compressed else 1.0
     if whole:
         steps, epoch = round(steps * settings["schedule_epochs"] / epoch), settings["schedule_epochs"]

@@ -117,6 +117,6 @@ def accuracies(group: Group, epoch: float) -> dict[int, float]:
 
 def mean(group: Group, epoch: float) -> tuple[float, float | None, int]:
     """Returns mean and deviation of the test accuracies at `epoch`, in percent, and the number of seeds."""
-    row = next(row for row in group.curve if row["epoch"] == epoch)
+    row = group.at(epoch)
     std = row["test_accuracy_std"]
     return 100 * row["test_accuracy"], None if std is None else 100 * std, group.n
