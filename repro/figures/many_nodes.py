@@ -53,9 +53,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "epochs averaged": over,
         "precision": settings["precision"],
         "n": pooled.n,
-        "training loss": group.at(epoch)["train_loss"]
-        if pooled.n == group.n
-        else None,  # which is of one group's seeds
+        "training loss": group.at(epoch)["train_loss"] if pooled.n == group.n else None,  # of one group's seeds
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense - pooled.mean,
     }
