@@ -42,7 +42,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],
-        "format": settings["algo"].get("wire", "pairs") if "wire" in groups.about(group.algo) else None,
+        "format": _format(group),
         "momentum": momentum.rule(settings),
         "lr / (1 - momentum)": momentum.effective_lr(settings),
         "times an entry moves": moves.moves(*run),
@@ -57,3 +57,10 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense - pooled.mean,
     }
+
+
+def _format(group: Group) -> str | None:
+    """Returns in which format pairs travel; None for an algorithm that sends none, whose settings have a default."""
+    own = group.settings["algo"]
+    known = groups.about(group.algo) if group.algo in groups.group_options("algo") else own
+    return own.get("wire", "pairs") if "wire" in known else None
