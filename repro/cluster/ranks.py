@@ -155,7 +155,7 @@ def run_rank(
     began = time.perf_counter()
 
     def position() -> tuple[str | None, float]:
-        return ("the start", began) if rank is None else rank.position()
+        return (watchdog.START, began) if rank is None else rank.position()
 
     def last_words(reason: str) -> None:
         if config.cluster.name in ("processes", "lab") and not outside:
@@ -169,20 +169,20 @@ def run_rank(
     if outside:
         address = environment.own_address()
     try:
-        with watchdog.watched(store, place.rank, place.size, position, last_words, outside, address):
+        with watchdog.watched(store, place.rank, place.size, position, last_words, outside, config.timeout_s, address):
             try:
                 device = device_of(config, place)
                 take(device)
-                patience_s = config.timeout_s if outside else start.START_S
+                patience_s = config.timeout_s if outside else watchdog.START_S
                 start.assemble(store, place.rank, place.size, patience_s, interrupt)
                 own_gpu = own_gpus(store, place, device)
                 if switch is not None and switch.held:
                     pace = Pace(switch.dilation * config.network.alpha_s, switch.line_bits_per_s)
-                    wire = sockets.join(store, place.rank, place.size, address, config.timeout_s, pace)
+                    wire = sockets.join(store, place.rank, place.size, address, transport.NEVER_S, pace)
                 elif wires is not None:
                     wire = transport.MemoryTransport(place.rank, wires)
                 else:
-                    wire = _join(config, place, store, device if own_gpu else None)
+                    wire = _join(place, store, device if own_gpu else None)
             except (ConfigError, KeyboardInterrupt) as error:
                 start.failed(store, place.rank, error)
                 raise
@@ -198,10 +198,10 @@ def run_rank(
             wire.close()
 
 
-def _join(config: Config, place: Place, store: dist.Store, gpu: torch.device | None) -> transport.GroupTransport:
+def _join(place: Place, store: dist.Store, gpu: torch.device | None) -> transport.GroupTransport:
     if gpu is not None:
-        return transport.nccl(store, place.rank, place.size, config.timeout_s, gpu)
-    return transport.gloo(store, place.rank, place.size, config.timeout_s)
+        return transport.nccl(store, place.rank, place.size, transport.NEVER_S, gpu)
+    return transport.gloo(store, place.rank, place.size, transport.NEVER_S)
 
 
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:

@@ -38,8 +38,7 @@ LEAST_NS = 2_000_000  # of processor time within a beat that count as work
 class Position:
     """Says in which collective a rank is (None: in none), for how many seconds, and how many beats it has had.
 
-    `still` says for how many beats it did nothing; `unreached` lists the ranks that did not answer it; `stopped` is for
-    how many seconds its process was stopped meanwhile, by Ctrl-Z or with its job.
+    `still` says for how many beats it did nothing; `unreached` lists the ranks that did not answer it.
     """
 
     inside: str | None
@@ -49,7 +48,6 @@ class Position:
     pid: int = 0
     host: str = ""
     unreached: list[int] = field(default_factory=list)
-    stopped: float = 0.0
 
 
 class Effort:

@@ -1,6 +1,6 @@
 """Starts all ranks or none: each rank waits for all, and the error of one that cannot start ends the others.
 
-Gloo itself would wait for that rank for `timeout_s` and ignore signals.
+Gloo itself would wait for that rank and ignore signals.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from repro.config.schema import Config, ConfigError, RunError
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-START_S = 25.0  # between the arrivals of two ranks, where this program starts them all
 HURRY_S = 3.0  # the same, once the run was told to stop: there is nothing to save yet
 NAP_S = 0.02
 

@@ -1,9 +1,9 @@
 """Finds which rank the others wait for: every rank has a heartbeat in the store, and none outlives a failed run.
 
 Once a second a thread of each rank writes the rank's position and reads the others' (`repro.cluster.stalls`). So a
-rank that is frozen, hangs or is cut off is found long before a collective fails by `timeout_s`. Time is counted in
-beats: where all processes were stopped (Ctrl-Z, a closed laptop), no rank missed any. Messages, which gloo times, fail
-where that was for longer than `timeout_s`, and the reason says so.
+rank that is frozen, hangs or is cut off is found long before a collective has waited for `timeout_s`. Time is counted
+in beats, that of a collective too: where all processes were stopped (Ctrl-Z, SLURM's suspend, a closed laptop), no rank
+missed any, and the run goes on. Gloo and NCCL would count that time; so they are given one that never comes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 BEAT_S = 1.0
 GRACE_S = 15.0  # how long a rank may take to end once the run has failed
 STUCK_S = 3.0  # the same, where the others were found to wait in vain: nothing wakes them
-STOPPED_S = 5.0  # a beat so late, of a process that did nothing meanwhile, was not delayed by a crowded machine
 DEAF_BEATS = 40  # how long a store on another machine may take to answer
+START = "the start"  # what a rank is in until all have met, as in a collective
+START_S = 25.0  # between the arrivals of two ranks, where this program starts them all
 CAUSE = "cause"  # the store's key for the first error of any rank
 STALLED = "stalled"  # its key for: a heartbeat found the error, and no rank will end by itself
 
@@ -39,15 +40,22 @@ Words = Callable[[str], None]  # what a process does with the reason before it e
 
 @contextmanager
 def watched(
-    store: dist.Store, rank: int, size: int, where: Where, last_words: Words, remote: bool, address: str = ""
+    store: dist.Store,
+    rank: int,
+    size: int,
+    where: Where,
+    last_words: Words,
+    remote: bool,
+    timeout_s: float,
+    address: str = "",
 ) -> Iterator[None]:
     """Publishes, while inside, where this thread is, watches the others, and ends a process that outlives a failed run.
 
-    `remote`: the store is another machine's, which may be gone. `address`: this rank's on the ranks' network, "" where
-    no link can be cut.
+    A collective may wait for `timeout_s`. `remote`: the store is another machine's, which may be gone. `address`: this
+    rank's on the ranks' network, "" where no link can be cut.
     """
     done = threading.Event()
-    heart = Heart(store, rank, size, where, last_words, address)
+    heart = Heart(store, rank, size, where, last_words, timeout_s, address)
     jobs = [("watch", heart.beat), *([("guard", heart.guard)] if remote and rank else [])]
     threads = [threading.Thread(target=job, args=(done,), name=f"{name}-{rank}", daemon=True) for name, job in jobs]
     for thread in threads:
@@ -63,21 +71,29 @@ def watched(
 class Heart:
     """The heartbeat of one rank, made by the rank's own thread."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, where: Where, last_words: Words, address: str):
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        where: Where,
+        last_words: Words,
+        timeout_s: float,
+        address: str,
+    ):
         self.store, self.rank, self.size, self.where, self.last_words = store, rank, size, where, last_words
+        self.timeout_s = timeout_s
         self.effort, self.others = stalls.Effort(), stalls.Others(rank)
         self.links = stalls.Links(store, rank, size, address) if address else None
         self.host = socket.gethostname()
         self.beats = 0
-        self.stopped, self.woken = 0.0, 0.0  # for how long the process was stopped last, and until when
+        self.begun, self.waited = 0.0, 0  # of the collective it is in: when, and for how many beats
+        self.seen: list[Position | None] = [None] * size
 
     def beat(self, done: threading.Event) -> None:
-        failed_at, last = None, _clocks()
+        failed_at = None
         while not done.wait(BEAT_S if self.beats else 0):
-            grace, before, last = GRACE_S, last, _clocks()
-            late, used = (now - then for now, then in zip(last, before, strict=True))
-            if late > STOPPED_S and used < BEAT_S:
-                self.stopped, self.woken = late, time.perf_counter()
+            grace = GRACE_S
             try:
                 self.store.set(_key(self.rank), json_text(asdict(self.position())))
                 failed = self.store.check([CAUSE])
@@ -95,19 +111,27 @@ class Heart:
     def position(self) -> Position:
         inside, since = self.where()
         seconds = time.perf_counter() - since
+        self.begun, self.waited = since, self.waited + 1 if inside is not None and since == self.begun else 0
         still = self.effort.still(busy=inside is not None)
         unreached = self.links.unreached(0.0 if inside is None else seconds) if self.links is not None else []
-        stopped = self.stopped if self.woken > since - STOPPED_S else 0.0  # one fails, and then the others' next call
-        return Position(inside, seconds, self.beats, still, os.getpid(), self.host, unreached, stopped)
+        return Position(inside, seconds, self.beats, still, os.getpid(), self.host, unreached)
 
     def look(self) -> bool:
         """Returns whether the others wait for some rank in vain; tells all of them why."""
-        reason = self.others.stalled(positions(self.store, self.size))
+        before, self.seen = self.seen, positions(self.store, self.size)
+        reason = self.others.stalled(self.seen) or self.overdue(before)
         if reason is None:
             return False
         if self.store.compare_set(CAUSE, "", reason).decode() == reason:
             self.store.set(STALLED, "")
         return True
+
+    def overdue(self, before: list[Position | None]) -> str | None:
+        """Returns for which rank this one has waited longer than it may; `before`: the positions of the last look."""
+        inside, _ = self.where()
+        if inside is None or self.waited * BEAT_S <= self.timeout_s + (START_S if inside == START else 0):
+            return None
+        return diagnose(self.rank, f"rank {self.rank} waited {self.timeout_s:g} s in {inside}", before, self.seen)
 
     def guard(self, done: threading.Event) -> None:
         """Ends the process if the store is silent, on a thread of its own: the heartbeat's own call never returns."""
@@ -160,12 +184,6 @@ def positions(store: dist.Store, size: int) -> list[Position | None]:
 
 def diagnose(rank: int, error: str, before: list[Position | None], after: list[Position | None]) -> str:
     """Names the ranks that `rank` waited for when its collective failed with `error`."""
-    stopped = max((one.stopped for one in after if one is not None), default=0.0)
-    if stopped:
-        return (
-            f"the run was stopped for {stopped:.0f} s, by Ctrl-Z or with its job, and a message waits for timeout_s at "
-            f"most: type the same command to go on from the last checkpoint. {error}"
-        )
     others = [(r, before[r], after[r]) for r in range(len(after)) if r != rank]
     gone = [str(r) for r, old, new in others if new is None or (old is not None and old.beat == new.beat)]
     late = [f"{r} (for {new.seconds:.0f} s)" for r, _, new in others if new is not None and new.inside is None]
@@ -175,10 +193,6 @@ def diagnose(rank: int, error: str, before: list[Position | None], after: list[P
     if late:
         return f"rank {', '.join(late)} is in no collective while others wait for it. {error}"
     return f"{error}. The others wait too: {'; '.join(waits)}"
-
-
-def _clocks() -> tuple[float, float]:
-    return time.monotonic(), time.process_time()
 
 
 def _key(rank: int) -> str:

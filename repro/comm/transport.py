@@ -15,6 +15,8 @@ from torch import Tensor
 
 from repro.clock import finish_stream
 
+NEVER_S = 30 * 86400.0  # a timeout where the watchdog looks after a run: it counts beats, gloo the time of a clock
+
 
 class GroupTransport:
     """Gives each rank its own torch.distributed process group object, so that ranks may be threads or processes.
