@@ -66,11 +66,17 @@ def explain(key: str) -> Iterator[str]:
     yield f"{key}: {meaning or next(line.comment for _, line in where if line.comment)}"
     group = key.rpartition(".")[0]
     files = [path for path, _ in where if path.parent.name == group]
-    yield f"  allowed: {groups.allowed(key, declared(group, files[0].stem) if files else {}) or 'any of its type'}"
+    allowed = groups.allowed(key, declared(group, files[0].stem) if files else {})
+    yield f"  allowed: {allowed or 'what is said above'}"
     for path, line in where:
         setting = "default" if path == config else f"{path.parent.name}={path.stem}"
-        said = line.comment if path != config or meaning else ""
+        said = beside(line.comment, allowed) if path != config or meaning else ""
         yield f"  {setting}: {line.value}{f'  # {said}' if said else ''}"
+
+
+def beside(comment: str, allowed: str) -> str:
+    """Returns a comment without the choices that it begins with, where they are told beside it."""
+    return comment.removeprefix(allowed).lstrip(":; ")
 
 
 def _where(key: str) -> Iterator[tuple[Path, Line]]:

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -122,12 +122,22 @@ def allowed(key: str, declared: dict[str, Any]) -> str:
     hint = get_type_hints(kind).get(own)
     if hint is not None:
         bounds: Mapping[str, Any] = next(f.metadata for f in dataclasses.fields(kind) if f.name == own)
-        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        choices = _choices(hint)
     elif own in declared:
-        bounds, choices = declaration(declared, own)[1], declared.get("choices", {}).get(own, ())
+        bounds, choices = (
+            declaration(declared, own)[1],
+            declared.get("choices", {}).get(own, _choices(type(declared[own]))),
+        )
     else:
         return ""
     return range_text(bounds) or " | ".join(map(str, choices))
+
+
+def _choices(kind: Any) -> Sequence[Any]:
+    """Returns the values of a type that has few; one that may also be null has those of its other part."""
+    if kind is bool:
+        return ("true", "false")
+    return next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
 
 
 def cost(experiment: str) -> str | None:

@@ -21,11 +21,10 @@ def keys() -> str:
     rows, meanings = [], explain.meanings()
     for name in groups.root_keys():
         _, value, comment = documented.get(name, explain.Line(name, BY_MODEL, ""))
-        comment = "; ".join(part for part in (meanings.get(name), comment) if part)
+        allowed = groups.allowed(name, {})
         shown = value if value == BY_MODEL else f"`{value}`"
-        rows.append(
-            {"key": f"`{name}`", "default": shown, "allowed": groups.allowed(name, {}), "meaning and source": comment}
-        )
+        told = _told(meanings.get(name), comment, allowed)
+        rows.append({"key": f"`{name}`", "default": shown, "allowed": allowed, "meaning and source": told})
     return tables.to_markdown(rows)
 
 
@@ -61,10 +60,14 @@ def option_keys(group: str, name: str) -> str:
         rows.append({
             "key": f"`{shown}`",
             "default": f"`{value}`",
-            "allowed": groups.allowed(shown, declared),
-            "meaning and source": "; ".join(part for part in (own.get(shown), comment) if part),
+            "allowed": (allowed := groups.allowed(shown, declared)),
+            "meaning and source": _told(own.get(shown), comment, allowed),
         })  # fmt: skip
     return tables.to_markdown(rows)
+
+
+def _told(meaning: str | None, comment: str, allowed: str) -> str:
+    return "; ".join(part for part in (meaning, explain.beside(comment, allowed)) if part)
 
 
 def commands(root: Any) -> str:
