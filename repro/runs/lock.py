@@ -4,6 +4,8 @@ A crash leaves the file behind. It is stale when its process is gone (same host:
 time), when its heartbeat has stopped (another host: after STALE_S), or when an earlier start of this very
 SLURM job left it (at once: SLURM ends one before it begins the next). The check and the take-over happen
 under a file lock that the kernel drops with the process: two starters cannot both find the same owner stale.
+An owner that was only stopped (SLURM's suspend), for longer than STALE_S, ends when it goes on and finds
+another's name.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -54,8 +57,18 @@ class Lock:
 
     def _beat(self) -> None:
         while not self.stopped.wait(HEARTBEAT_S):
+            owner = _read(self.file)
+            if owner not in (None, self.me) and not self.stopped.is_set():
+                self._lost(owner)
             with suppress(OSError):
                 os.utime(self.file)
+
+    def _lost(self, owner: dict[str, Any]) -> None:
+        """Ends the process at once: what it would still write is the other's by now."""
+        new = f"process {owner['pid']}'s on {owner['host']} since {owner['since']}"
+        why = f"this one gave no sign for {STALE_S:g} s: it was stopped, and ends here"
+        print(f"repro: {self.file.parent} is {new}: {why}", file=sys.stderr, flush=True)
+        os._exit(1)
 
     def release(self) -> None:
         """Gives the folder back. Where a full disk refuses that, the owner is stale once this process has ended."""

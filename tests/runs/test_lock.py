@@ -51,6 +51,18 @@ def test_an_owner_elsewhere_lives_by_its_date_and_not_by_one_of_the_future(tmp_p
     Lock(tmp_path).release()
 
 
+def test_an_owner_that_was_stopped_ends_once_another_has_the_folder(tmp_path):
+    """Both would write into it."""
+    code = "import sys, time; from pathlib import Path; from repro.runs import lock; lock.HEARTBEAT_S = 0.1\n"
+    code += "lock.Lock(Path(sys.argv[1])); print(flush=True); time.sleep(60)"
+    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=-1, stderr=-1, text=True)
+    assert owner.stdout.readline() == "\n"
+    left_behind(tmp_path, host="elsewhere", pid=7)
+    _, said = owner.communicate(timeout=30)
+    assert owner.returncode == 1 and "is process 7's on elsewhere since then" in said and "Traceback" not in said
+    assert json.loads((tmp_path / "owner.json").read_text())["pid"] == 7
+
+
 def test_ended():
     assert ended("12_3.0", "12_3.1") and ended("12_3.9", "12_3.10")
     assert not ended("12_3.1", "12_3.1") and not ended("12_3.0", "12_4.1")
