@@ -1,8 +1,10 @@
 """What docs/paper.md tells by hand of 32 nodes is what the summaries have."""
 
+import statistics
+
 import pytest
 from scipy.stats import spearmanr
-from told_in_paper import told
+from told_in_paper import TEXT, told
 
 from repro.figures import gap_over_moves, many_nodes
 from repro.report import summaries
@@ -100,4 +102,27 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() 
     expected = [sent / pairs, row["training loss"], row["test accuracy (%)"], -row["below dense (points)"], sent / 1e3]
     assert said[:5] == pytest.approx(expected, abs=0.51) and said[:4] == pytest.approx(expected[:4], abs=0.051)
     assert 2000 + said[5] == pytest.approx(dense.per_step["bytes_sent_worst_rank"] / 1e3, abs=0.51)
-    assert not group.whole, "then the sentence on what has begun is no longer true"
+
+
+def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (group,) = (group for group in found.groups("many_nodes") if group.settings["density"] == 0.032)
+    (dense,) = (group for group in found.groups("convergence") if (group.algo, group.nodes) == ("dense", 32))
+    said = told(
+        "At the high learning rate the lead is lost: by the N evaluations of epochs 60 to 80 it has N % and at epoch "
+        "80 a loss of N, dense N % and N. After the first drop of the learning rate it has N % by the N evaluations "
+        "of epochs 84 to N, and dense N %. So the run, which"
+    )
+    high = [row["epoch"] for row in group.curve if 60 <= row["epoch"] <= 80]
+    low = [row["epoch"] for row in group.curve if row["epoch"] >= 84]
+    mine, theirs = (
+        [100 * statistics.fmean(one.at(epoch)["test_accuracy"] for epoch in epochs) for epochs in (high, low)]
+        for one in (group, dense)
+    )
+    losses = [one.at(80)["train_loss"] for one in (group, dense)]
+    assert group.n == dense.n == 1 and (said[0], said[6], said[7]) == (len(high), len(low), low[-1] // 1)
+    accuracies = [said[place] for place in (1, 3, 5, 8)]
+    assert accuracies == pytest.approx([mine[0], theirs[0], mine[1], theirs[1]], abs=0.0051)
+    assert ("was above dense there" in TEXT) == (mine[1] > theirs[1]) and mine[1] > theirs[1] - 1.0
+    assert [said[2], said[4]] == pytest.approx(losses, abs=0.00051)
+    assert told("So the run, which ended at epoch N of 141,") == [group.epochs // 1] and not group.whole
