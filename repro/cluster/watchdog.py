@@ -128,8 +128,9 @@ class Heart:
 
     def overdue(self, before: list[Position | None]) -> str | None:
         """Returns for which rank this one has waited longer than it may; `before`: the positions of the last look."""
-        inside, _ = self.where()
-        if inside is None or self.waited * BEAT_S <= self.timeout_s + (START_S if inside == START else 0):
+        inside, since = self.where()
+        most_s = self.timeout_s + (START_S if inside == START else 0)
+        if inside is None or since != self.begun or self.waited * BEAT_S <= most_s:  # another call may have begun since
             return None
         return diagnose(self.rank, f"rank {self.rank} waited {self.timeout_s:g} s in {inside}", before, self.seen)
 

@@ -8,6 +8,7 @@ from told_in_paper import TEXT, told
 
 from repro.figures import gap_over_moves, many_nodes
 from repro.report import summaries
+from repro.report.group import Group
 
 
 def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
@@ -88,12 +89,16 @@ def test_larger_updates_are_told_as_the_table_has_them() -> None:
     assert [said[place] for place in (2, 5, 6, 7)] == pytest.approx([*accuracies, *gaps], abs=0.051)
 
 
-def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() -> None:
+def kept_and_dense() -> tuple[Group, Group]:
     found = summaries.load()
-    table = many_nodes.table(found)
-    (row,) = (row for row in table if row["density"] == 0.032)
-    (group,) = (group for group in found.groups("many_nodes") if group.settings["density"] == 0.032)
+    (kept,) = (group for group in found.groups("many_nodes") if group.settings["density"] == 0.032)
     (dense,) = (group for group in found.groups("convergence") if (group.algo, group.nodes) == ("dense", 32))
+    return kept, dense
+
+
+def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() -> None:
+    (row,) = (row for row in many_nodes.table(summaries.load()) if row["density"] == 0.032)
+    group, dense = kept_and_dense()
     sent, pairs = group.per_step["bytes_sent_worst_rank"], group.per_step["messages"] * group.per_step["k"]
     said = told(
         "without a warm-up and in N bytes a pair (`algo.wire=gaps-bf16`), it is N and the accuracy N %: N points above "
@@ -105,9 +110,7 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() 
 
 
 def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
-    found = summaries.load()
-    (group,) = (group for group in found.groups("many_nodes") if group.settings["density"] == 0.032)
-    (dense,) = (group for group in found.groups("convergence") if (group.algo, group.nodes) == ("dense", 32))
+    group, dense = kept_and_dense()
     said = told(
         "At the high learning rate the lead is lost: by the N evaluations of epochs 60 to 80 it has N % and at epoch "
         "80 a loss of N, dense N % and N. After the first drop of the learning rate it has N % by the N evaluations "
