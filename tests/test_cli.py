@@ -181,7 +181,7 @@ def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Pop
 
 def wait_for(folder: Path, text: str, process: subprocess.Popen[str]) -> Path:
     for _ in range(1200):
-        for path in folder.rglob("metrics.jsonl"):
+        for path in folder.glob("results/runs/*/*/metrics.jsonl"):
             if text in path.read_text():
                 return path.parent
         assert process.poll() is None, process.communicate()[1]

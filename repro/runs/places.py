@@ -14,12 +14,14 @@ ELSEWHERE = "Name another place with --out."
 def check_folder(folder: Path, otherwise: str = ELSEWHERE) -> None:
     """Raises ConfigError, with `otherwise` as what to type, where files could not be made in the folder.
 
-    Makes and removes an entry with a name of its own, so that two starts cannot collide, in the folder or, if it does
-    not exist, in the nearest one above it.
+    Makes and removes a file with a name of its own, so that two starts cannot collide, in the folder or, if it does not
+    exist, in the nearest one above it. No folder: `repro status` looks into all of them, and would find it gone.
     """
     try:
         existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-        os.rmdir(tempfile.mkdtemp(prefix=".writable-", dir=existing))
+        descriptor, file = tempfile.mkstemp(prefix=".writable-", dir=existing)
+        os.close(descriptor)
+        os.unlink(file)
     except OSError as error:
         raise ConfigError(f"The folder {folder} cannot be written: {error.strerror or error}. {otherwise}") from None
 

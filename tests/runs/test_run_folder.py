@@ -128,6 +128,20 @@ def test_an_unwritable_place_is_the_users_error(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # asking leaves nothing behind
 
 
+def test_runs_are_listed_while_others_start(tmp_path: Path) -> None:
+    """What a start tries the folder with is gone a moment later, and who lists runs does not look into it."""
+    start = "places.check_folder(Path(sys.argv[1]))"
+    code = f"import sys\nfrom pathlib import Path\nfrom repro.runs import places\n{start}\nprint()\nwhile True: {start}"
+    starts = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE)
+    try:
+        starts.stdout.readline()
+        for _ in range(3000):
+            assert run_folder.run_folders(tmp_path) == []
+    finally:
+        starts.kill()
+        starts.communicate()
+
+
 def test_no_key_of_wandb_is_written(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "secret" * 8)
     monkeypatch.setattr(sys, "argv", ["repro", "run", "x=" + "secret" * 8])
