@@ -49,6 +49,7 @@ STORY = (
     "density_sensitivity",
     "batch_sensitivity",
     "gap_over_moves",
+    "kept_accuracy",
     "language",
     "point_to_point",
     "allreduce_time",

@@ -17,15 +17,21 @@ ALSO = (_curves.CONVERGENCE,)
 def table(results: Results) -> list[Row]:
     """Returns a row for each setting on the nodes of the experiment, where its shortest run ends, the best one first.
 
-    Whole runs stand beside it, if all but algorithm, density and size of updates is the same.
+    Whole runs stand beside it, if all but algorithm, density and size of updates is the same. If the experiment has a
+    whole run of its own, they follow where they end.
     """
     own = [group for group in results.groups("many_nodes", ACCURACY) if group.curve]
     if not own:
         return []
-    epoch = min(group.epochs for group in own)
-    over = prefixes.averaged(own[0], epoch)
     every = [*own, *results.groups("convergence", ACCURACY)]
-    pooled = prefixes.at_epoch([group for group in every if _kind(group) == _kind(own[0])], epoch, over)
+    alike = [group for group in every if _kind(group) == _kind(own[0])]
+    ends = {min(group.epochs for group in own), *(group.epochs for group in own if group.whole)}
+    return [row for epoch in sorted(ends) for row in _at(alike, epoch)]
+
+
+def _at(groups: list[Group], epoch: float) -> list[Row]:
+    over = prefixes.averaged(groups[0], epoch)
+    pooled = prefixes.at_epoch(groups, epoch, over)
     dense = next(
         (one.mean for one in pooled if one.group.algo == "dense" and momentum.is_usual(one.group.settings)), None
     )
@@ -47,6 +53,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "lr / (1 - momentum)": momentum.effective_lr(settings),
         "times an entry moves": moves.moves(*run),
         "a node's entry is sent": moves.sent(*run),
+        "busiest node (bytes a step)": group.busiest_bytes,
         "nodes": group.nodes,
         "model": _draw.model_name(group.model),
         "epochs": epoch,

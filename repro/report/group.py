@@ -88,6 +88,11 @@ class Group:
         return f"first {epochs} of {full} epochs" if steps is None else f"first {steps} steps of {full} epochs"
 
     @property
+    def busiest_bytes(self) -> float | None:
+        """Returns the bytes that the busiest rank sends in a step; where that was not counted, rank 0's."""
+        return self.per_step.get("bytes_sent_worst_rank", self.per_step.get("bytes_sent"))
+
+    @property
     def socket_bytes(self) -> float | None:
         """Returns the bytes of a step with gloo's headers; in older summaries as if an all-reduce had P messages."""
         sent, messages = self.per_step.get("bytes_sent"), self.per_step.get("messages") or 0

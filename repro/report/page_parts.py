@@ -9,7 +9,7 @@ import yaml
 
 from repro import figures, tables
 from repro.config import explain, groups
-from repro.figures import _coverage, _draw, _times
+from repro.figures import _coverage, _draw, _times, kept_accuracy
 from repro.figures.algorithms import formula
 from repro.metric import ACCURACY
 from repro.report import pairs, reference, summaries
@@ -25,7 +25,7 @@ def table(data: Results, name: str) -> str:
 
 
 def status(data: Results, _: str) -> str:
-    """Returns three lines on results so far: claims by verdict, the longest training, the speed-up on 32 nodes."""
+    """Returns a line each: claims by verdict, the longest training, what lies beyond it, the speed-up on 32 nodes."""
     verdicts = Counter(row["verdict"] for row in _rows(data, "claims"))
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
     lines = [f"**Claims.** Of {verdicts.total()} claims of the paper that are checked here: {counts}."]
@@ -40,6 +40,8 @@ def status(data: Results, _: str) -> str:
         longest = {group.nodes: group for group in reversed(trained) if group.epochs == most}
         of_each_p = "; ".join(_ends(longest[nodes], trained) for nodes in sorted(longest))
         lines.append(f"**Accuracy.** The longest training so far is {of_each_p}.")
+    if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
+        lines.append(f"**Beyond the paper.** {kept}")
     lines += [
         f"**Time.** {row['claim']}: {row['ours']} ({row['source']}, n = {row['n']}); published {row['published']}."
         for row in _rows(data, "claims")

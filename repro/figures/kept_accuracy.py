@@ -1,0 +1,163 @@
+"""Draws what gTop-k without momentum keeps of dense's accuracy over whole runs, and its bytes (not in the paper)."""
+
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from repro.figures import _curves, _draw, _legend
+from repro.metric import ACCURACY
+from repro.report import momentum, moves, prefixes
+from repro.report.as_published import as_published
+from repro.report.group import Group
+from repro.report.summaries import Results
+from repro.tables import Row
+
+TITLE = "What gTop-k keeps of dense's accuracy without momentum, and what it sends"
+COMMAND = "repro run experiment=many_nodes"
+ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
+WIDTH = "double"
+BESIDE = ("dense", "topk", "gtopk", "gtopk_corrected")  # of the whole runs by their own rules
+OURS = "#000000"  # as no momentum has in the figure of momentum
+POINTS = 20.0  # of accuracy below the best end: higher than what runs have in their first epochs
+
+
+def table(results: Results) -> list[Row]:
+    """Returns the curves of many_nodes' whole runs, and of whole runs beside them on as many nodes and on fewer.
+
+    `sent` is in bytes, by the busiest node from the start: a usual step's, in a warm-up in proportion to the density.
+    """
+    own = [group for group in results.groups("many_nodes", ACCURACY) if group.whole]
+    density = results.paper.get("training", {}).get("density")
+    beside = [
+        group
+        for group in results.groups("convergence", ACCURACY)
+        if group.algo in BESIDE and group.settings["density"] in (1, density) and as_published(group.settings)
+    ]
+    beside += [g for g in results.groups("momentum", ACCURACY) if momentum.rule(g.settings) == momentum.NONE]
+    alike = [g for g in beside if g.whole and g.curve and any(_kind(g) == _kind(one) for one in own)]
+    return [row for group in sorted((*alike, *own), key=lambda g: g.nodes) for row in _rows(group)]
+
+
+def _kind(group: Group) -> tuple[Any, ...]:
+    model, _, *others = prefixes.kind(group)
+    return model, *others, group.settings["batch_per_node"]
+
+
+def _rows(group: Group) -> list[Row]:
+    settings, step_bytes = group.settings, group.busiest_bytes
+    more = {
+        "momentum": momentum.rule(settings),
+        "effective_lr": momentum.effective_lr(settings),
+        "format": settings["algo"].get("wire", "pairs") if settings["density"] < 1 else None,
+    }
+    return [
+        row | more | {"sent": step_bytes and step_bytes * moves.selections(group, row["epoch"]) / settings["density"]}
+        for row in _curves.of_group(group)
+    ]
+
+
+def draw(rows: list[Row]) -> Figure:
+    nodes = sorted({row["nodes"] for row in rows})
+    figure, panels = _draw.blocks(2, len(nodes), 1.9)
+    best = max(100 * row["test_accuracy"] for row in rows)
+    for column, count in enumerate(nodes):
+        mine = [row | {"accuracy": 100 * row["test_accuracy"]} for row in rows if row["nodes"] == count]
+        for place, x in enumerate(("epoch", "gigabytes")):
+            panel = panels[place][column]
+            for curve in _by_setting([row | {"gigabytes": row["sent"] and row["sent"] / 1e9} for row in mine]):
+                _draw.line(panel, curve, x, "accuracy", curve[0]["algo"], **_look(curve[0]))
+            panel.set_ylim(best - POINTS, best + 1)
+            panel.set_ylabel("test accuracy (%)")
+        _curves.drops(panels[0][column], mine)
+        panels[0][column].set_title(f"P = {count}")
+        panels[0][column].set_xlabel("epoch")
+        panels[0][column].xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        panels[1][column].set_xscale("log")
+        panels[1][column].set_xlabel("GB sent, busiest node")
+    _legend.of_panels(figure, figure.axes)
+    _legend.note(figure, *_draw.runs_note(rows), *_ends_note(rows), _commands(rows))
+    return figure
+
+
+def _by_setting(rows: list[Row]) -> list[list[Row]]:
+    """Returns the rows of each curve, in their order."""
+    curves: dict[Any, list[Row]] = {}
+    for row in rows:
+        curves.setdefault(_setting(row), []).append(row)
+    return list(curves.values())
+
+
+def _setting(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("algo", "nodes", "density", "momentum", "effective_lr", "format"))
+
+
+def _look(row: Row) -> dict[str, Any]:
+    if row["density"] == 1 or row["momentum"] != momentum.NONE:
+        return {"linewidth": 0.9, "markersize": 2.5}
+    usual = row["effective_lr"] == 1.0
+    return {
+        "label": _name(row),
+        "color": OURS,
+        "linewidth": 0.9 if usual else 1.4,
+        "linestyle": ":" if usual else "-",
+        "marker": "v" if usual else "*",
+        "markersize": 2.5 if usual else 4.5,
+    }
+
+
+def _name(row: Row) -> str:
+    if row["density"] == 1 or row["momentum"] != momentum.NONE:
+        return _draw.algo_name(row["algo"])
+    return f"gTop-k, no momentum, {_own(row)}"
+
+
+def _own(row: Row) -> str:
+    """Returns what a run without momentum has of its own."""
+    larger = [f"updates × {row['effective_lr']:g}"] * (row["effective_lr"] != 1.0)
+    rounded = [str(row["format"])] * (row["format"] != "pairs")
+    return ", ".join([f"ρ = {row['density']:g}", *larger, *rounded])
+
+
+def _ends(rows: list[Row], nodes: int) -> list[Row]:
+    """Returns the last row of each curve of as many nodes, the most accurate one first."""
+    curves = _by_setting([row for row in rows if row["nodes"] == nodes])
+    return sorted((curve[-1] for curve in curves), key=lambda row: -row["test_accuracy"])
+
+
+def _ends_note(rows: list[Row]) -> list[str]:
+    lines = []
+    for nodes in sorted({row["nodes"] for row in rows}):
+        told = (f"{_name(row)} {100 * row['test_accuracy']:.2f} % ({_sent(row)})" for row in _ends(rows, nodes))
+        lines.append(f"At the end, P = {nodes}: {'; '.join(told)}.")
+    return lines
+
+
+def best(rows: list[Row]) -> str:
+    """Says in one sentence how the best of ours on the most nodes ended beside dense; "" where one was not run."""
+    nodes = max((row["nodes"] for row in rows), default=0)
+    ends = _ends(rows, nodes)
+    dense = next((row for row in ends if row["density"] == 1), None)
+    ours = next((row for row in ends if row["momentum"] == momentum.NONE), None)
+    if dense is None or ours is None:
+        return ""
+    share = (
+        f", with {100 * ours['sent'] / dense['sent']:.1f} % of dense's bytes" if ours["sent"] and dense["sent"] else ""
+    )
+    accuracies = (f"{100 * row['test_accuracy']:.2f} %" for row in (ours, dense))
+    return (
+        f"On {nodes} nodes gTop-k without momentum ({_own(ours)}) ends at {' and dense at '.join(accuracies)}{share} "
+        f"({_draw.model_name(ours['model'])}, {ours['schedule']}, n = {min(ours['n'], dense['n'])})."
+    )
+
+
+def _commands(rows: list[Row]) -> str:
+    """Says what to type for the curves that have no name of an algorithm."""
+    typed = sorted({(row["nodes"], row["algo"]) for row in rows if row["momentum"] == momentum.NONE})
+    plain = {"gtopk": " momentum=0 lr=1.0"}
+    told = (f"algo={algo}{plain.get(algo, '')} (P = {nodes})" for nodes, algo in typed)
+    return f"No momentum: {', '.join(told)}." if typed else ""
+
+
+def _sent(row: Row) -> str:
+    return "bytes not counted" if row["sent"] is None else f"{row['sent'] / 1e9:.3g} GB"

@@ -1,0 +1,63 @@
+"""Whole runs of gTop-k without momentum stand beside dense on as many nodes, with the bytes that were sent by then."""
+
+from typing import Any
+
+import made_up_groups
+import pytest
+
+from repro.config import groups
+from repro.figures import kept_accuracy
+from repro.report import page_parts, summaries
+from repro.report.summaries import Results
+
+PAPER = summaries.load().paper
+WARMUP = groups.algo_default("gtopk", "resnet20", "density_warmup")
+
+
+def made_up(algo: str, accuracy: float, nodes: int = 32, epochs: int = 141, **settings: Any) -> dict[str, Any]:
+    """A run of ten steps an epoch, of which every step sends 1,000 bytes, dense 50,000; rank 0 sends less."""
+    group = made_up_groups.group("resnet20", algo, nodes=nodes, density=settings.pop("density", 0.001))
+    group["settings"] |= {"scale_schedule": False, "epochs": epochs}
+    group["settings"]["density_warmup"] = [] if algo == "dense" else settings.pop("warmup", WARMUP)
+    group["settings"] |= {name: settings.pop(name) for name in ("momentum", "lr") if name in settings}
+    group["settings"]["algo"] |= settings
+    row = group["curve"][0]
+    group["curve"] = [row | {"epoch": e, "step": 10 * e, "test_accuracy": accuracy} for e in range(1, epochs + 1)]
+    sent = 50_000 if algo == "dense" else 1000
+    group["per_step"] |= {"bytes_sent": sent / 2, "bytes_sent_worst_rank": sent}
+    group["runs"] = [f"{algo}-{nodes}-{epochs}-{accuracy}"]
+    return group
+
+
+def results(*own: dict[str, Any]) -> Results:
+    beside = [made_up("dense", 0.86), made_up("gtopk", 0.7), made_up("topk", 0.8, epochs=15), made_up("dense", 0.88, 4)]
+    return Results(PAPER, {"convergence": {"groups": beside}, "many_nodes": {"groups": list(own)}}, [])
+
+
+OURS = {"momentum": 0.0, "gain": 40.0, "density": 0.032, "wire": "gaps-bf16", "warmup": []}
+
+
+def test_whole_runs_alone_stand_there_and_only_beside_one_of_ours() -> None:
+    rows = kept_accuracy.table(results(made_up("gtopk_corrected", 0.87, **OURS)))
+    ends = {(row["nodes"], row["algo"]): row for row in rows if row["epoch"] == 141}
+    assert list(ends) == [(4, "dense"), (32, "dense"), (32, "gtopk"), (32, "gtopk_corrected")]
+    assert {row["algo"] for row in rows if row["epoch"] == 1} == {"dense", "gtopk", "gtopk_corrected"}
+    assert kept_accuracy.table(results()) == []
+    assert kept_accuracy.table(results(made_up("gtopk_corrected", 0.87, epochs=15, **OURS))) == []
+
+
+def test_bytes_are_the_busiest_nodes_from_the_start_and_a_warm_up_sends_more() -> None:
+    warm = {**OURS, "density": 0.001, "warmup": [0.01, 0.004]}
+    rows = kept_accuracy.table(results(made_up("gtopk_corrected", 0.87, **warm)))
+    sent = {(row["algo"], row["epoch"]): row["sent"] for row in rows if row["nodes"] == 32}
+    assert sent["dense", 141] == pytest.approx(1410 * 50_000)
+    assert [sent["gtopk_corrected", epoch] for epoch in (1, 2, 3)] == pytest.approx([100_000, 140_000, 150_000])
+
+
+def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
+    said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS)), "")
+    assert (
+        "On 32 nodes gTop-k without momentum (ρ = 0.032, updates × 4, gaps-bf16) ends at 87.25 % and dense at 86.00 %, "
+        "with 2.0 % of dense's bytes (ResNet-20, 141 epochs, n = 1)."
+    ) in said
+    assert "Beyond the paper" not in page_parts.status(results(), "")
