@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import yaml
 
 from repro.config.groups import FIXED, GROUPS, NESTED, allowed, conf_folder, group_options, root_keys
 from repro.config.schema import Config
+from repro.config.values import hints_of
 
 
 def overrides(
@@ -74,6 +75,6 @@ def values(key: str) -> list[str]:
             choices = file.get(group, file).get("choices", {})
             if option in choices:
                 return [str(choice) for choice in choices[option]]
-    hints = get_type_hints(NESTED.get(group, Config))
+    hints = hints_of(NESTED.get(group, Config))
     hint = hints.get(option or key)
     return ["true", "false"] if hint is bool else [str(choice) for choice in get_args(hint) if isinstance(choice, str)]

@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import GenericAlias
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
 from repro.config.parts import Algo, Cluster, Data, Model, Network, Tradeoff, Wandb
 from repro.config.schema import Config, ConfigError
-from repro.config.values import range_text
+from repro.config.values import hints_of, range_text
 
 LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
@@ -108,7 +108,7 @@ def declaration(declared: dict[str, Any], option: str) -> tuple[Any, Mapping[str
     default = declared[option]
     if isinstance(default, str) and default.startswith("${"):
         named = next(f for f in dataclasses.fields(Config) if f.name == default.strip("${}"))
-        return get_type_hints(Config)[named.name], named.metadata
+        return hints_of(Config)[named.name], named.metadata
     kind: Any = type(default)
     if isinstance(default, list) and default:
         kind = GenericAlias(list, type(default[0]))
@@ -119,7 +119,7 @@ def allowed(key: str, declared: dict[str, Any]) -> str:
     """Returns the range or the choices of a key in words, "" where neither is said. `declared`: in its group's YAML."""
     group, _, own = key.rpartition(".")
     kind: Any = {**KINDS, **NESTED}.get(group, Config)
-    hint = get_type_hints(kind).get(own)
+    hint = hints_of(kind).get(own)
     if hint is not None:
         bounds: Mapping[str, Any] = next(f.metadata for f in dataclasses.fields(kind) if f.name == own)
         choices = _choices(hint)

@@ -9,10 +9,10 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 from repro.config.parts import Algo, Cluster, Data, Model, Network, Tradeoff, Wandb
-from repro.config.values import MOST, Checked, ConfigError, convert, key
+from repro.config.values import MOST, Checked, ConfigError, convert, hints_of, key
 from repro.config.values import RunError as RunError  # both errors are asked for here
 
 MOST_NODES = 4096  # beyond what any study of S-SGD has, and what threads of one process can be
@@ -160,7 +160,7 @@ def from_dict(values: dict[str, Any]) -> Config:
     """Returns the inverse of dataclasses.asdict. Raises ConfigError."""
     values = dict(values)
     try:
-        for name, kind in get_type_hints(Config).items():
+        for name, kind in hints_of(Config).items():
             if name in values and isinstance(kind, type) and issubclass(kind, Checked):
                 values[name] = kind(**convert(name, values[name], dict))
         return Config(**values)

@@ -5,6 +5,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import cache
 from types import MappingProxyType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,13 +37,16 @@ def key(*, default: Any = dataclasses.MISSING, result: bool = True, **bounds: fl
     return field(default=default, metadata=metadata)
 
 
+hints_of = cache(get_type_hints)  # which takes longer than all the checks
+
+
 class Checked:
     """Checks types and ranges when an instance is made. Raises a ConfigError that names the key."""
 
     at: ClassVar[str] = ""  # prefix of the fields on the command line: "algo." in algo.selector
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = hints_of(type(self))  # type: ignore[arg-type]
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value = convert(self.at + f.name, getattr(self, f.name), hints[f.name])
             if value != f.default:  # 0 may stand for nothing where the least is 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 from repro.config.schema import from_dict
@@ -19,7 +21,12 @@ def identity(group: Group, whole: bool = False) -> str:
     settings = group["settings"]
     if whole:
         settings = settings | {"epochs": settings["schedule_epochs"]}
-    return from_dict(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}).run_id
+    return _run_id(json.dumps(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}))
+
+
+@cache  # every figure asks for every group, most more than once
+def _run_id(settings: str) -> str:
+    return from_dict(json.loads(settings)).run_id
 
 
 def same_data(a: Group, b: Group) -> bool:

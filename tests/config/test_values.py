@@ -32,7 +32,7 @@ def kind_and_range(key: str) -> tuple[Any, Any]:
     group, _, own = key.rpartition(".")
     kind = groups.NESTED.get(group, groups.KINDS.get(group, schema.Config))
     field = kind.__dataclass_fields__[own]
-    return schema.get_type_hints(kind)[own], field.metadata
+    return schema.hints_of(kind)[own], field.metadata
 
 
 def keys() -> Iterator[tuple[str, str, Any, Any]]:
