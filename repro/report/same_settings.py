@@ -8,6 +8,7 @@ from typing import Any
 
 from repro.config.schema import from_dict
 from repro.data import Content
+from repro.json_text import json_text
 
 Group = dict[str, Any]  # results.Group as JSON
 Summary = dict[str, Any]
@@ -21,7 +22,7 @@ def identity(group: Group, whole: bool = False) -> str:
     settings = group["settings"]
     if whole:
         settings = settings | {"epochs": settings["schedule_epochs"]}
-    return _run_id(json.dumps(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}))
+    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}))
 
 
 @cache  # every figure asks for every group, most more than once
