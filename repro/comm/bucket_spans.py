@@ -60,4 +60,4 @@ def hidden_s(ready: Sequence[float], compress: Sequence[float], communicate: Seq
     for moment, work, message in zip(ready, compress, communicate, strict=True):
         delay += work
         wire = max(wire, moment + delay) + message
-    return sum(communicate) - (wire - ready[-1] - delay)
+    return max(0.0, sum(communicate) - (wire - ready[-1] - delay))  # a sum rounds

@@ -15,7 +15,7 @@ from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.screen import plural
 
-EXPERIMENTS = ("convergence", "families", "language")  # whose curves are read; a name may go on after these
+EXPERIMENTS = ("convergence", "families", "language", "many_nodes")  # whose curves are read, or how such names begin
 RULE = "the first of two evaluations in a row that are as good, or the last of a curve"  # for captions and printed text
 TOO_SHORT = "trained for too few epochs"  # of seeds that are left out
 

@@ -67,6 +67,8 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
 
 
 def _figures(config: Config) -> Iterator[Suggestion]:
+    if config.experiment == "default":  # no figure is for it, and to ask takes a second: that loads matplotlib
+        return
     for item in sorted(write_items.fed_by(config.experiment), key=lambda item: item.name != config.experiment):
         part = config.epochs < config.schedule_epochs and not config.scale_schedule and item.draw is not None
         # curves of one setting are drawn once, the longest, and committed ones may be longer
@@ -76,8 +78,7 @@ def _figures(config: Config) -> Iterator[Suggestion]:
             *alone,
         ]  # fmt: skip
         return
-    if config.experiment != "default":
-        yield "one page with all results, these runs among them", ["repro", "report", "--runs", _path(config.results)]
+    yield "one page with all results, these runs among them", ["repro", "report", "--runs", _path(config.results)]
 
 
 def replaced(given: Sequence[str], key: str, value: str) -> list[str]:

@@ -7,6 +7,7 @@ import made_up_groups
 import pytest
 from test_planner import STATED, configs
 
+from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.report import time_to_target
 from repro.report.group import Group
@@ -55,6 +56,17 @@ def test_other_updates_are_other_runs() -> None:
     assert to_target.of(own("momentum=0.5")["dense"], groups()) == []
     assert len(to_target.of(own("algo=topk", "algo.wire=gaps")["topk"], groups())) == 1  # the same bits
     assert to_target.of(own("algo=topk", "algo.wire=packed")["topk"], groups()) == []
+
+
+def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_known_to_the_planner() -> None:
+    typed = ["model=resnet20", "nodes=32", "density_warmup=[]", "algo.gain=40", "algo.wire=gaps-bf16"]
+    known, unknown = (compose([*typed, "algo=gtopk_corrected", f"density={one}"])[0] for one in (0.032, 0.016))
+    curves = to_target.trained()
+    found = to_target.reach(0.85, known, to_target.comparable(0.85, [known], curves))
+    assert (
+        found is not None and found.group.nodes == 32 and 81 < found.epochs[0] < 90
+    )  # after the learning rate dropped
+    assert to_target.reach(0.85, unknown, curves) is None
 
 
 @pytest.mark.parametrize(
