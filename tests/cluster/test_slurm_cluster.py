@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,23 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
         plain = dataclasses.replace(config, results=str(reference))
         assert loop.run(plain)["state"] == "done"
         assert same_bits(sweep.folder(config), plain.folder), config.run_id
+
+
+def test_a_job_that_slurm_suspends_for_longer_than_a_collective_may_wait_goes_on(cluster, tmp_path):
+    quick = [word for word in TINY if not word.startswith("timeout_s")]
+    sweep = Sweep(cluster, tmp_path, [*quick, "steps=120", "algo=gtopk", "nodes=2", "timeout_s=3"])
+    (config,) = sweep.configs()
+    sweep.launch(*OPTIONS)
+    sweep.wait_step(config, 3, PATIENCE)
+    task = sweep.task(config)
+    cluster.run("scontrol", "suspend", task)
+    time.sleep(1)
+    before = sweep.step(config)
+    time.sleep(7)
+    assert sweep.step(config) == before < 120, "it is suspended"
+    cluster.run("scontrol", "resume", task)
+    cluster.wait_empty(PATIENCE)
+    assert sweep.state(config) == "done" and "resuming" not in sweep.logs(), sweep.logs()
 
 
 def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
