@@ -81,7 +81,7 @@ def tune(
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
-    from repro.timing import before_run, planner, to_target
+    from repro.timing import before_run, other_settings, planner, to_target
     from repro.train import sweep
 
     planner.threads(configs[0])
@@ -94,6 +94,8 @@ def tune(
         lines.append(to_target.origin(target, [choice.reach for choice in choices]))
     command = planner.run_command(choices[0], given)
     typer.echo("\n" + "\n".join(map(screen.sentence, lines)))
+    if target is not None and (named := other_settings.said(target, [one.config for one in choices], groups)):
+        typer.echo("\n".join([screen.sentence(named[0]), *named[1:]]))
     typer.echo(f"Train with it ({extent(choices[0].config)}; epochs=1 tries it):\n  {command}")
     if out is not None:
         planner.write(choices, values["node"], given, out)

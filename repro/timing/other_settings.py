@@ -1,0 +1,83 @@
+"""Names committed runs that reached a target with settings that a ranking does not have, as what to type for them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from repro.config.compose import compose
+from repro.config.groups import about, group_options
+from repro.config.schema import Config
+from repro.config.sweeps import quote
+from repro.report import time_to_target
+from repro.report.as_published import OPTIONS
+from repro.report.group import Group
+from repro.report.time_to_target import Reach
+from repro.timing import to_target
+
+MOST = 3  # are named: those of the fewest samples
+
+
+def said(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> list[str]:
+    """Returns lines on such runs of the model, data, P and batch of `configs`, on the schedule as it is written."""
+    first = configs[0]
+    others = [group for group in groups if _is_beside(group, first)]
+    unlike = [group for group in others if not any(to_target.of(config, [group]) for config in configs)]
+    found = sorted((one for one in time_to_target.reaches(unlike, target) if one.samples), key=_samples)[:MOST]
+    if not found:
+        return []
+    return [
+        f"with other settings, committed runs reached {target:g} on {first.nodes} nodes too (their best, and when they "
+        "got there); type the words of one here to rank it:",
+        *(f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})" for one in found),
+    ]
+
+
+def _samples(found: Reach) -> float:
+    return found.mean_samples
+
+
+def _is_beside(group: Group, config: Config) -> bool:
+    settings = group.settings
+    return (
+        (group.model, settings["data"]["name"], group.nodes) == (config.model.name, config.data.name, config.nodes)
+        and settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
+        and not group.compressed
+        and group.algo in group_options("algo")
+    )
+
+
+def typed(group: Group) -> list[str]:
+    """Returns the words that give a run's algorithm all that differs from its file and its network's."""
+    settings, algo = group.settings, group.settings["algo"]
+    words = [f"algo={group.algo}"] + [f"density={settings['density']:g}"] * (settings["density"] < 1)
+    (usual,) = compose([f"model={group.model}", f"data={settings['data']['name']}", *words])
+    kept = {name: settings[name] for name in (*to_target.STEPPED, "lr_drops")}
+    if settings["density"] < 1:
+        kept["density_warmup"] = settings.get("density_warmup", usual.density_warmup)
+    words += [f"{name}={_written(value)}" for name, value in kept.items() if not _equal(value, getattr(usual, name))]
+    own = {name: algo.get(name, default) for name, default in {**OPTIONS, "wire": "pairs"}.items()}
+    declared = about(group.algo)
+    words += [
+        f"algo.{name}={_written(value)}"
+        for name, value in own.items()
+        if name in declared and not _equal(value, getattr(usual.algo, name))
+    ]
+    return words + [
+        f"algo.{name}={_written(value)}"
+        for name, value in algo["options"].items()
+        if value != usual.algo.options.get(name)
+    ]
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else quote(value)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Compares as far as a summary's six digits go."""
+    if isinstance(value, int | float) and isinstance(other, int | float):
+        return math.isclose(value, other, rel_tol=1e-5)
+    return bool(value == other)
