@@ -19,6 +19,7 @@ ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
 WIDTH = "double"
 BESIDE = ("dense", "topk", "gtopk", "gtopk_corrected")  # of the whole runs by their own rules
 OURS = "#000000"  # as no momentum has in the figure of momentum
+USUAL = 1.0  # lr / (1 - momentum) of the paper's networks for images
 POINTS = 20.0  # of accuracy below the best end: higher than what runs have in their first epochs
 
 
@@ -27,14 +28,15 @@ def table(results: Results) -> list[Row]:
 
     `sent` is in bytes, by the busiest node from the start: a usual step's, in a warm-up in proportion to the density.
     """
-    own = [group for group in results.groups("many_nodes", ACCURACY) if group.whole]
+    own = [group for group in results.groups("many_nodes", ACCURACY) if group.whole and group.algo in BESIDE]
     density = results.paper.get("training", {}).get("density")
     beside = [
         group
         for group in results.groups("convergence", ACCURACY)
         if group.algo in BESIDE and group.settings["density"] in (1, density) and as_published(group.settings)
     ]
-    beside += [g for g in results.groups("momentum", ACCURACY) if momentum.rule(g.settings) == momentum.NONE]
+    in_momentum = [group for group in results.groups("momentum", ACCURACY) if group.algo == "gtopk"]
+    beside += [group for group in in_momentum if momentum.rule(group.settings) == momentum.NONE]
     alike = [g for g in beside if g.whole and g.curve and any(_kind(g) == _kind(one) for one in own)]
     return [row for group in sorted((*alike, *own), key=lambda g: g.nodes) for row in _rows(group)]
 
@@ -95,7 +97,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 def _look(row: Row) -> dict[str, Any]:
     if row["density"] == 1 or row["momentum"] != momentum.NONE:
         return {"linewidth": 0.9, "markersize": 2.5}
-    usual = row["effective_lr"] == 1.0
+    usual = row["effective_lr"] == USUAL
     return {
         "label": _name(row),
         "color": OURS,
@@ -114,7 +116,7 @@ def _name(row: Row) -> str:
 
 def _own(row: Row) -> str:
     """Returns what a run without momentum has of its own."""
-    larger = [f"updates × {row['effective_lr']:g}"] * (row["effective_lr"] != 1.0)
+    larger = [f"updates × {row['effective_lr']:g}"] * (row["effective_lr"] != USUAL)
     rounded = [str(row["format"])] * (row["format"] != "pairs")
     return ", ".join([f"ρ = {row['density']:g}", *larger, *rounded])
 
