@@ -154,7 +154,7 @@ def others(runs: Path, source: Path, out: Path) -> Iterator[list[str]]:
     yield ["plot", "tables", "--runs", str(runs), "--only", "quickstart", "--out", str(out)]
     yield ["report", "--runs", str(runs), "--out", str(out / "report.html")]
     yield ["data", "prepare", "cifar10", "--from", str(source), "--root", str(out)]
-    yield ["simulate", "nodes=4", "parameters=1e6", "--out", str(out / "simulate.json")]
+    yield ["simulate", "algo=dense,gtopk", "nodes=4", "parameters=1e6", "--out", str(out / "simulate.json")]
 
 
 def files(place: Path) -> dict[str, bytes]:
