@@ -19,7 +19,6 @@ ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
 WIDTH = "double"
 BESIDE = ("dense", "topk", "gtopk", "gtopk_corrected")  # of the whole runs by their own rules
 OURS = "#000000"  # as no momentum has in the figure of momentum
-USUAL = 1.0  # lr / (1 - momentum) of the paper's networks for images
 POINTS = 20.0  # of accuracy below the best end: higher than what runs have in their first epochs
 
 
@@ -43,7 +42,7 @@ def table(results: Results) -> list[Row]:
 
 def _kind(group: Group) -> tuple[Any, ...]:
     model, _, *others = prefixes.kind(group)
-    return model, *others, group.settings["batch_per_node"]
+    return model, *others, group.settings["batch_per_node"] * group.settings["accumulate"]
 
 
 def _rows(group: Group) -> list[Row]:
@@ -97,7 +96,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 def _look(row: Row) -> dict[str, Any]:
     if row["density"] == 1 or row["momentum"] != momentum.NONE:
         return {"linewidth": 0.9, "markersize": 2.5}
-    usual = row["effective_lr"] == USUAL
+    usual = _size(row) == 1.0
     return {
         "label": _name(row),
         "color": OURS,
@@ -114,9 +113,14 @@ def _name(row: Row) -> str:
     return f"gTop-k, no momentum, {_own(row)}"
 
 
+def _size(row: Row) -> float:
+    """Returns how many times as large the updates are as those of the network's own settings."""
+    return float(row["effective_lr"]) / momentum.usual_lr(row["model"])
+
+
 def _own(row: Row) -> str:
     """Returns what a run without momentum has of its own."""
-    larger = [f"updates × {row['effective_lr']:g}"] * (row["effective_lr"] != USUAL)
+    larger = [f"updates × {_size(row):g}"] * (_size(row) != 1.0)
     rounded = [str(row["format"])] * (row["format"] != "pairs")
     return ", ".join([f"ρ = {row['density']:g}", *larger, *rounded])
 

@@ -1,12 +1,10 @@
 """Draws where momentum belongs when updates are sparse and late: on a quadratic, and in runs (not in the paper)."""
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
@@ -92,9 +90,8 @@ def _named(group: Group) -> str:
     more = ["exact rule"] * (group.algo == "gtopk" and algo["options"].get("residual") == "exact")
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
     more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
-    usual = groups.default(group.model, "lr") / (1 - groups.default(group.model, "momentum"))
     effective = momentum.effective_lr(group.settings)
-    more += [] if math.isclose(effective, usual) else [f"lr {effective:g}"]
+    more += [] if effective == momentum.usual_lr(group.model) else [f"lr {effective:g}"]
     return _draw.algo_name(group.algo) + (f" ({', '.join(more)})" if more else "")
 
 

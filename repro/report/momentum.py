@@ -34,6 +34,11 @@ def effective_lr(settings: dict[str, Any]) -> float:
     return round(settings["lr"] * algo.get("gain", 1.0) / (1 - momentum), 9)
 
 
+def usual_lr(model: str) -> float:
+    """Returns the `effective_lr` of a network's own settings."""
+    return round(groups.default(model, "lr") / (1 - groups.default(model, "momentum")), 9)
+
+
 def compared_lr(settings: dict[str, Any]) -> float:
     """Returns the effective learning rate at which two runs are alike: a gain above the usual momentum's is left out.
 

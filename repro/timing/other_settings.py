@@ -14,7 +14,6 @@ from repro.config.sweeps import quote
 from repro.report import time_to_target
 from repro.report.as_published import OPTIONS
 from repro.report.group import Group
-from repro.report.time_to_target import Reach
 from repro.timing import to_target
 
 MOST = 3  # are named: those of the fewest samples
@@ -25,18 +24,19 @@ def said(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> l
     first = configs[0]
     others = [group for group in groups if _is_beside(group, first)]
     unlike = [group for group in others if not any(to_target.of(config, [group]) for config in configs)]
-    found = sorted((one for one in time_to_target.reaches(unlike, target) if one.samples), key=_samples)[:MOST]
+    found = sorted(
+        (one for one in time_to_target.reaches(unlike, target) if one.samples), key=lambda one: one.mean_samples
+    )
     if not found:
         return []
     return [
         f"with other settings, committed runs reached {target:g} on {first.nodes} nodes too (their best, and when they "
         "got there); type the words of one here to rank it:",
-        *(f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})" for one in found),
+        *(
+            f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})"
+            for one in found[:MOST]
+        ),
     ]
-
-
-def _samples(found: Reach) -> float:
-    return found.mean_samples
 
 
 def _is_beside(group: Group, config: Config) -> bool:
@@ -44,7 +44,7 @@ def _is_beside(group: Group, config: Config) -> bool:
     return (
         (group.model, settings["data"]["name"], group.nodes) == (config.model.name, config.data.name, config.nodes)
         and settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
-        and not group.compressed
+        and not (group.compressed or settings.get("bucket_mb") or settings.get("hierarchical"))
         and group.algo in group_options("algo")
     )
 
@@ -55,6 +55,7 @@ def typed(group: Group) -> list[str]:
     words = [f"algo={group.algo}"] + [f"density={settings['density']:g}"] * (settings["density"] < 1)
     (usual,) = compose([f"model={group.model}", f"data={settings['data']['name']}", *words])
     kept = {name: settings[name] for name in (*to_target.STEPPED, "lr_drops")}
+    kept["clip_grad"] = settings.get("clip_grad") or 0.0
     if settings["density"] < 1:
         kept["density_warmup"] = settings.get("density_warmup", usual.density_warmup)
     words += [f"{name}={_written(value)}" for name, value in kept.items() if not _equal(value, getattr(usual, name))]

@@ -63,9 +63,7 @@ def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_known_to_th
     known, unknown = (compose([*typed, "algo=gtopk_corrected", f"density={one}"])[0] for one in (0.032, 0.016))
     curves = to_target.trained()
     found = to_target.reach(0.85, known, to_target.comparable(0.85, [known], curves))
-    assert (
-        found is not None and found.group.nodes == 32 and 81 < found.epochs[0] < 90
-    )  # after the learning rate dropped
+    assert found is not None and found.group.nodes == 32 and 81 < found.epochs[0] < 90, "after the rate dropped"
     assert to_target.reach(0.85, unknown, curves) is None
 
 
