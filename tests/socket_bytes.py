@@ -21,9 +21,13 @@ def received(but: int = -1) -> int:
         if entry.is_symlink() and os.readlink(entry).startswith("socket:"):
             with socket.socket(fileno=os.dup(int(entry.name))) as end:
                 if end.family in (socket.AF_INET, socket.AF_INET6) and _peer(end) != but:
-                    info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    total += int.from_bytes(info[128:136], "little")  # tcpi_bytes_received
+                    total += of_one(end)
     return total
+
+
+def of_one(end: socket.socket) -> int:
+    info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    return int.from_bytes(info[128:136], "little")  # tcpi_bytes_received
 
 
 def _peer(end: socket.socket) -> int:

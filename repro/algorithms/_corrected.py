@@ -39,8 +39,8 @@ class Corrected(Algorithm):
     ):
         self.inner, self.momentum, self.mask, self.clip = inner, momentum, mask, clip
         self.boost, self.gain = boost, gain
-        self.velocity = torch.zeros(parameters if momentum else 0, device=device)
-        self.waited = torch.ones(parameters if boost > 1 else 0, device=device)  # steps, with the next one
+        self.velocity = torch.zeros(parameters if momentum else 0, dtype=torch.float32, device=device)
+        self.waited = torch.ones(parameters if boost > 1 else 0, dtype=torch.float32, device=device)  # steps
         self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
         self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
 

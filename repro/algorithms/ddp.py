@@ -80,8 +80,9 @@ class Algorithm(algorithms.Algorithm):
         if self.inner is not None:
             return self.inner.step(gradient, collective)
         if self.messages is None:
-            wire = gradient.half() if self.hook == "fp16" else gradient
-            return gradient.copy_(collective.all_reduce(wire)).div_(collective.size)
+            if self.hook == "fp16":  # divided before the sum, as by PyTorch's hook, which else would overflow
+                return gradient.copy_(collective.all_reduce(gradient.half().div_(collective.size)))
+            return collective.all_reduce(gradient).div_(collective.size)
         self.steps += 1
         if collective.size > 1:
             whole = self.steps <= (WHOLE if self.state is not None else 1)
@@ -117,7 +118,7 @@ class Algorithm(algorithms.Algorithm):
         shapes: Shapes | None = None,
     ) -> Cost:
         if hook == "powersgd" and shapes is not None:
-            return in_turn(*(all_reduce(size, elements) for elements in factors(shapes, rank) if elements))
+            return in_turn(*(all_reduce(size, elements) for elements in factors(shapes, rank)))
         if hook == "powersgd":
             return powersgd.Algorithm.cost(size, parameters, k, rank, shapes=shapes)
         return all_reduce(size, parameters, 2 if hook == "fp16" else 4)
@@ -131,6 +132,7 @@ class Algorithm(algorithms.Algorithm):
 def factors(shapes: Shapes, rank: int) -> list[int]:
     """Counts the elements that PowerSGD's hook sums (Vogels et al., NeurIPS 2019): uncompressed, all P, all Q.
 
+    Without those of which there are none: of nothing gloo sends nothing.
     A layer [n, ...] with n x c entries takes rank (n + c) elements if that is less than half, as in the hook.
     """
     whole, left, right = 0, 0, 0
@@ -142,7 +144,7 @@ def factors(shapes: Shapes, rank: int) -> list[int]:
             left, right = left + n * r, right + c * r
         else:
             whole += n * c
-    return [whole, left, right]
+    return [elements for elements in (whole, left, right) if elements]
 
 
 def process_group(collective: Collective) -> dist.ProcessGroup:

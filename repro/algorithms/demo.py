@@ -46,7 +46,8 @@ class Algorithm(algorithms.Algorithm):
         self.tiles, self.top = divide(parameters, shapes, chunk, device), top
         self.decay, self.sign = decay, sign
         self.by_senders = {"senders": True, "nodes": False}[average]
-        self.residual = torch.zeros(parameters, device=device)  # the momentum, less what was sent of it
+        # the momentum, less what was sent of it
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         self.residual.mul_(self.decay).add_(gradient)
@@ -66,7 +67,9 @@ class Algorithm(algorithms.Algorithm):
             tiles.restore(
                 self.mean(values.contiguous().view(torch.float32), codes, tiles.entry.shape[0], tiles.size), total
             )
-        return gradient.copy_(total.sign()) if self.sign else rounded(total, gradient, self.residual)
+        if not self.sign:
+            return rounded(total, gradient, self.residual)
+        return gradient.copy_(torch.where(total.isnan(), total, total.sign()))  # the sign of a NaN would be 0
 
     def mean(self, values: Tensor, codes: Tensor, count: int, size: int) -> Tensor:
         """Returns the mean coefficients [count, size] of what the ranks sent, added in rank order."""

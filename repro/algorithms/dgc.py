@@ -42,7 +42,7 @@ class Algorithm(algorithms.Algorithm):
     ):
         self.memory = ErrorFeedback(parameters, device, selector)
         self.wire = Wire(wire, self.memory)
-        self.momentum, self.velocity = momentum, torch.zeros(parameters, device=device)
+        self.momentum, self.velocity = momentum, torch.zeros(parameters, dtype=torch.float32, device=device)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         k = entries(self.density, gradient.numel())

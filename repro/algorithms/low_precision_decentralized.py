@@ -29,7 +29,7 @@ class Algorithm(algorithms.Algorithm):
         if bucket < 1:
             raise ValueError(f"algo.bucket={bucket}: must be at least 1")
         self.codec = MinMax(bucket)
-        self.known = torch.zeros(3, parameters, device=device)
+        self.known = torch.zeros(3, parameters, dtype=torch.float32, device=device)
 
     def begin(self, parameters: Tensor) -> None:
         self.known[:] = parameters

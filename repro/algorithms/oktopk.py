@@ -25,11 +25,12 @@ class Algorithm(algorithms.Algorithm):
 
     Every `space_every` steps the owners' ranges become the mean of the ranges that suit each rank.
 
-    Two differences from the paper: a rank never sends more than k entries, however stale its threshold is; and the
-    global threshold comes from histograms, where the paper gathers all sums. Three from the authors' code, which is
-    dense in its first 512 steps (VGG; LSTM: 128, BERT: none); which moves the thresholds in between by 0.8 to 3.6 % a
-    step where they let far more or fewer than k entries through, and more within a step that would send over 4k/3;
-    and which, for VGG, gathers the sums without having spread them evenly.
+    Three differences from the paper: a rank never sends more than k entries, however stale its threshold is; the
+    global threshold comes from histograms, where the paper gathers all sums; and what was not sent waits as a gradient,
+    where the paper's residual has been multiplied by the learning rate of its time. Three from the authors' code,
+    which is dense in its first 512 steps (VGG; LSTM: 128, BERT: none); which moves the thresholds in between by 0.8 to
+    3.6 % a step where they let far more or fewer than k entries through, and more within a step that would send over
+    4k/3; and which, for VGG, gathers the sums without having spread them evenly.
     """
 
     density = 0.001
@@ -71,7 +72,7 @@ class Algorithm(algorithms.Algorithm):
             total = top(gather(largest(mine, k, collective), self.boundaries, self.wire, collective), k)
             self.threshold = float(total.value.abs().min()) if total.value.numel() else 0.0
         else:
-            kept = mine.value.abs() >= self.threshold
+            kept = ~(mine.value.abs() < self.threshold)  # with what is not a number, which the others are to see
             total = gather(Sparse(mine.index[kept], mine.value[kept]), self.boundaries, self.wire, collective)
         self.steps += 1
         self.memory.put_back(outside(local, total))

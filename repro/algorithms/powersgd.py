@@ -67,9 +67,11 @@ class Algorithm(algorithms.Algorithm):
         split = layers(parameters, shapes, rank)
         self.matrices = [one for one in split if one.rows]
         self.vectors = [slice(one.start, one.stop) for one in split if not one.rows]
-        self.residual = torch.zeros(parameters, device=device)
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
         generator = torch.Generator().manual_seed(derive(seed, "powersgd"))  # the same Q on every rank
-        self.right = [torch.randn(one.columns, rank, generator=generator).to(device) for one in self.matrices]
+        self.right = [
+            torch.randn(one.columns, rank, generator=generator, dtype=torch.float32).to(device) for one in self.matrices
+        ]
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if collective.size == 1:

@@ -46,8 +46,8 @@ class Algorithm(algorithms.Algorithm):
             raise ValueError(f"warmup_steps=0 leaves eps alone to divide by: at least 1, or eps={PLAIN:g} or more")
         self.warmup_steps, self.betas, self.eps = warmup_steps, (beta1, beta2), eps
         self.codec, self.errors = Sign(bucket), CompressionErrors(parameters, device)
-        self.momentum = torch.zeros(parameters, device=device)
-        self.variance = torch.zeros(parameters, device=device)
+        self.momentum = torch.zeros(parameters, dtype=torch.float32, device=device)
+        self.variance = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.steps = 0
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:

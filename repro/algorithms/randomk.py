@@ -22,7 +22,7 @@ class Algorithm(algorithms.Algorithm):
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", seed: int = 0):
         if selector != "exact":
             raise ValueError(f"selector={selector} has nothing to select here; leave algo.selector out")
-        self.residual = torch.zeros(parameters, device=device)
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.seed, self.steps = seed, 0
         self.index = torch.empty(0, dtype=torch.int64, device=device)  # of the entries that all ranks sent last
 

@@ -44,8 +44,8 @@ class Algorithm(algorithms.Algorithm):
             raise ValueError("algo.period, algo.chunk and algo.top must be at least 1")
         self.codec = ChunkTopK(parameters, chunk, top)
         self.period, self.decay, self.outer_lr, self.steps = period, decay, outer_lr, 0
-        self.residual = torch.zeros(parameters, device=device)
-        self.start = torch.zeros(parameters, device=device)  # where all ranks stood after the last exchange
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
+        self.start = torch.zeros_like(self.residual)  # where all ranks stood after the last exchange
 
     def begin(self, parameters: Tensor) -> None:
         self.start.copy_(parameters)

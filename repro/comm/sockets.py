@@ -66,6 +66,8 @@ class Clock:
 class SocketTransport:
     """Sends over one TCP connection per pair of ranks. With a `pace` it holds what it receives."""
 
+    segments, header = 1, HEADER.size  # each round of `all_reduce` is one message
+
     def __init__(self, wires: dict[int, socket.socket], rank: int, size: int, pace: Pace | None, timeout_s: float):
         self.wires, self.rank, self.size, self.pace, self.timeout_s = wires, rank, size, pace, timeout_s
         latency_s = 0.0 if pace is None else pace.latency_s

@@ -11,7 +11,8 @@ class Round(NamedTuple):
     """Records one round of one rank: `sent` bytes went to rank `to` while `received` came from rank `source`.
 
     `repeat` means that many equal rounds in a row; the partners of a repeated round repeat it as often. `segments` are
-    the messages in which the bytes of a round travel, 0: those in which gloo's own all-reduce sends them.
+    the messages in which the bytes of a round travel, 0: those in which gloo's own all-reduce sends them. `header` are
+    the bytes around one message.
     """
 
     to: int | None
@@ -20,6 +21,7 @@ class Round(NamedTuple):
     received: int
     repeat: int = 1
     segments: int = 0
+    header: int = HEADERS_BYTES
 
 
 class Link(NamedTuple):
@@ -33,12 +35,12 @@ class Link(NamedTuple):
 
 
 def framing(done: Round) -> int:
-    """Returns the bytes of headers that gloo adds to what is sent in `done`, in both directions.
+    """Returns the bytes of headers that gloo, or our own sockets, add to what is sent in `done`, in both directions.
 
     The model's alpha, where it is measured over gloo, contains the time they take.
     """
     segments = done.segments or (max(2, -(-done.sent // SEGMENT_BYTES)) if done.repeat > 1 else 1)
-    return HEADERS_BYTES * segments * done.repeat * (done.to is not None)
+    return done.header * segments * done.repeat * (done.to is not None)
 
 
 @dataclass

@@ -41,8 +41,8 @@ def two_bits(value: Tensor) -> tuple[Tensor, Tensor]:
     """Quantises each row of value [rows, k] to a sign and one of two magnitudes; returns scales [rows, 2], codes.
 
     The magnitudes are the means of those below the row's mean magnitude and of the others, which minimises the
-    squared error of that split. A row of one magnitude loses nothing. Codes int32 [rows, k]: the low bit is the
-    magnitude, the high bit the sign. A row with an inf or a nan decodes to non-finite values.
+    squared error of that split. A row of one magnitude loses nothing but rounding. Codes int32 [rows, k]: the low bit
+    is the magnitude, the high bit the sign. A row with an inf or a nan decodes to non-finite values.
     """
     magnitude = value.abs()
     large = magnitude >= magnitude.mean(1, keepdim=True)

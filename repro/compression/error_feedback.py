@@ -15,7 +15,7 @@ class ErrorFeedback:
     """Holds the residual [m] of one rank and the selector that takes entries out of it."""
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
-        self.residual = torch.zeros(parameters, device=device)
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.select: Selector = named(selector)
         self.chosen = torch.empty(0, dtype=torch.int32, device=device)  # indices of the last selection
         self.selected = 0  # its size; an approximate selector may return fewer than k
@@ -64,7 +64,7 @@ class CompressionErrors:
     """Keeps what a codec loses on the way to the owners, [m], and back, [ceil(m/P)] of this rank's own chunk."""
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu"):
-        self.residual = torch.zeros(parameters, device=device)
+        self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.server_residual: Tensor | None = None  # made in the first step, as its length depends on P
 
     def of(self, size: int) -> tuple[Tensor, Tensor]:

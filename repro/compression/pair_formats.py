@@ -4,7 +4,7 @@
     pairs      int32        as it is                                   8
     gaps       Elias-Fano   as it is                                   5.5
     gaps-bf16  Elias-Fano   bfloat16, to the nearest                   3.5
-    packed     Elias-Fano   sign and 6 bits within blocks of 64        2.45
+    packed     Elias-Fano   sign and 6 bits within blocks of 64        2.44
 
 The size of a message follows from k, m and the values' type, so both ends know it; a code whose length depends on
 the data (Rice codes, 16-bit gaps with an escape) would need one more round to send the length. Elias-Fano (Elias, 1974)

@@ -47,7 +47,7 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     longest: dict[tuple[Any, ...], Group] = {}
     for group in sorted(as_it_is, key=lambda group: (has_usual_rate(group.settings), group.epochs, group.n)):
         settings = group.settings
-        batch = settings["batch_per_node"] * settings["accumulate"]
+        batch = group.batch
         longest[group.algo, settings["density"], batch, *_panel(group)] = group
     ends: dict[Any, int] = {}
     for group in longest.values():
@@ -74,7 +74,7 @@ def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
     made = []
     fewest_last = sorted(groups, key=lambda group: -group.nodes)
     for group in {g.model: g for g in fewest_last if g.curve and not g.compressed}.values():
-        batch, lr = group.settings["batch_per_node"] * group.settings["accumulate"], group.settings["lr"]
+        batch, lr = group.batch, group.settings["lr"]
         columns = dict.fromkeys(of_group(group)[0])
         for run in reference_curves.beside(results.reference, group.model, batch, lr, group.nodes):
             same = {name: run[name] for name in ("model", "density", "nodes", "batch_per_node")}
@@ -98,7 +98,7 @@ def of_group(group: Group) -> list[Row]:
         "algo": group.algo,
         "data": group.data,
         "nodes": group.nodes,
-        "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
+        "batch_per_node": group.batch,
         "density": settings["density"],
         "schedule": group.schedule,
         "whole": group.whole,

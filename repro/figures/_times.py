@@ -51,9 +51,10 @@ def _details(group: Group) -> Row:
 
 
 def _of_group(group: Group) -> list[Row]:
-    batch = group.settings["batch_per_node"] * group.settings["accumulate"]
     here = group.model, group.algo, group.nodes
-    return [as_row(*here, row["source"], row["network"], batch, IterationTime.of(row)) for row in group.iteration_time]
+    return [
+        as_row(*here, row["source"], row["network"], group.batch, IterationTime.of(row)) for row in group.iteration_time
+    ]
 
 
 def on_gpus(results: Results) -> list[Row]:
@@ -77,7 +78,7 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
     """Returns the experiment's iterations: their source is DILATED, and `dilation` says by how much."""
     rows = []
     for group in results.groups(experiment):
-        batch = group.settings["batch_per_node"] * group.settings["accumulate"]
+        batch = group.batch
         modelled = [IterationTime.of(row).total for row in group.iteration_time if row["source"] == "modelled"]
         for row in (row for row in group.iteration_time if is_dilated(row["source"])):
             same = (group.model, group.algo, group.nodes, DILATED, row["network"], batch)
@@ -110,7 +111,7 @@ def on_the_papers_node(results: Results, overlap: str = "off") -> list[Row]:
 def as_timed(results: Results, group: Group) -> bool:
     """Returns whether iterations have the batch, density and messages of those that the paper timed."""
     settings, algo, model = group.settings, group.settings["algo"], group.model
-    batch = settings["batch_per_node"] * settings["accumulate"]
+    batch = group.batch
     exact = settings["density"] == 1 and not algo.get("sparse")
     return (
         (model not in results.paper["models"] or batch == timed_batch(results.paper, model))

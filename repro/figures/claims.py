@@ -6,11 +6,10 @@ n counts runs, and in the lab the fewest repeats of a measurement that the claim
 from collections.abc import Iterator
 from dataclasses import replace
 
-from repro.config import groups as config_groups
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
 from repro.report import intervals, moves, pairs, prefixes, reference_curves, same_machine, verdicts
-from repro.report.as_published import as_published
+from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
@@ -20,15 +19,6 @@ from repro.tables import Row
 
 TITLE = "Claims and verdicts"
 COMMAND = "repro plot tables --only claims"
-SCHEDULE = {  # settings of the authors, which the network's file has, as they are said
-    "schedule_epochs": "a schedule of epochs:",
-    "lr": "learning rate",
-    "lr_warmup_epochs": "epochs of learning rate warm-up:",
-    "lr_drops": "learning rate drops at epochs",
-    "lr_drop_factor": "learning rate drops to times",
-    "momentum": "momentum",
-    "weight_decay": "weight decay",
-}
 SOURCES = {  # of speed-ups, and the commands that make them
     DILATED: "repro run experiment=dilated",
     "measured": "repro run experiment=throughput",
@@ -111,7 +101,7 @@ def _compared(
 def _unmet(results: Results, pair: Pair) -> str:
     """Says which of the claim's conditions the runs lack; the first epochs of a schedule get their reference points."""
     settings, lacking = pair.ours.settings, []
-    batch = settings["batch_per_node"] * settings["accumulate"]
+    batch = pair.ours.batch
     if not pair.whole:
         lacking.append(f"{pair.schedule}, in which an entry moves {_moves(pair)} times instead of {_moves(pair, True)}")
         references = reference_curves.beside(results.reference, pair.ours.model, batch, settings["lr"], pair.ours.nodes)
@@ -122,9 +112,7 @@ def _unmet(results: Results, pair: Pair) -> str:
         lacking.append(f"P = {pair.ours.nodes}, not {theirs['nodes']}")
     if batch != theirs.get("batch_per_node", batch):
         lacking.append(f"batch {batch} per node, not {theirs['batch_per_node']}")
-    for name, said in SCHEDULE.items():
-        if (usual := config_groups.default(pair.ours.model, name)) != (own := settings.get(name, usual)):
-            lacking.append(f"{said} {own}, not {usual}")
+    lacking += other_schedule(settings)
     data = results.paper["models"][pair.ours.model]["dataset"]
     if settings["data"]["name"] != data:
         lacking.append(f"{_draw.data_name(settings['data']['name'])}, not {_draw.data_name(data)}")

@@ -79,7 +79,7 @@ def _row(pair: Pair, over: int, n: int, seeds: str, below: float) -> Row:
         "model": group.model,
         "algo": group.algo,
         "nodes": group.nodes,
-        "batch_per_node": settings["batch_per_node"] * settings["accumulate"],
+        "batch_per_node": group.batch,
         "lr": settings["lr"],
         "density": settings["density"],
         "momentum": momentum.rule(settings),

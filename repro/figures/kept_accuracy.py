@@ -42,7 +42,7 @@ def table(results: Results) -> list[Row]:
 
 def _kind(group: Group) -> tuple[Any, ...]:
     model, _, *others = prefixes.kind(group)
-    return model, *others, group.settings["batch_per_node"] * group.settings["accumulate"]
+    return model, *others, group.batch
 
 
 def _rows(group: Group) -> list[Row]:

@@ -39,7 +39,7 @@ def _at(groups: list[Group], epoch: float) -> list[Row]:
 
 
 def _kind(group: Group) -> tuple[object, ...]:
-    return *prefixes.kind(group), group.settings["batch_per_node"] * group.settings["accumulate"]
+    return *prefixes.kind(group), group.batch
 
 
 def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:

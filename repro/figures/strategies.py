@@ -73,7 +73,7 @@ def measured(results: Results) -> list[Row]:
     rows = []
     for group, line in timed:
         dense, total = of_dense.get(_place(group, line)), IterationTime.of(line).total
-        images = group.nodes * group.settings["batch_per_node"] * group.settings["accumulate"]
+        images = group.nodes * group.batch
         stages = group.settings.get("stages", 1)
         what = {"nodes": group.nodes, "stages": stages, "algo": group.algo, "kind": "synchronous"}
         rows.append(_row(line["source"], what | {

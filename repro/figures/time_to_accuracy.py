@@ -14,8 +14,8 @@ from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
-from repro.report import time_to_target
-from repro.report.as_published import as_published
+from repro.report import same_machine, time_to_target
+from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.report.time_to_target import Reach
@@ -37,8 +37,12 @@ def table(results: Results) -> list[Row]:
     trained = [
         group
         for group in time_to_target.trained(results)
-        if group.metric == ACCURACY and _form(group) and as_published(group.settings)
+        if group.metric == ACCURACY
+        and _form(group)
+        and as_published(group.settings)
+        and not other_schedule(group.settings)
     ]
+    timed = [group for _, group in results.all_groups() if group.time and as_published(group.settings)]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]
@@ -48,8 +52,9 @@ def table(results: Results) -> list[Row]:
             if target is None or not sizes:
                 continue
             chosen = time_to_target.comparable(own, target, nodes)
+            here = _on_one_machine(chosen, timed)
             for found in time_to_target.of_each_algorithm(chosen, target):
-                rows += _minutes(found, nodes, sizes[0], _compute_s(found.group, chosen))
+                rows += _minutes(found, nodes, sizes[0], _seconds(found.group, here))
     return rows
 
 
@@ -74,23 +79,37 @@ def _form(group: Group) -> str | None:
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
 
 
-def _batch(group: Group) -> int:
-    return int(group.settings["batch_per_node"] * group.settings["accumulate"])
+def _on_one_machine(chosen: Sequence[Group], timed: Iterable[Group]) -> list[Group]:
+    """Returns the runs that one kind of machine timed: that which timed most of the chosen settings, then most runs.
 
-
-def _compute_s(group: Group, chosen: Sequence[Group]) -> float:
-    """Returns the median compute of those of the chosen runs that have the group's batch on a node.
-
-    Compute does not depend on the algorithm, and the machines that timed these runs may be unlike.
+    Runs of other experiments count, which have the network, batch, precision and P of the chosen ones.
     """
-    return statistics.median(one.time.compute_s for one in chosen if one.time and _batch(one) == _batch(group))
+    wanted = {_timing(group) for group in chosen}
+    kinds: dict[str, list[Group]] = {}
+    for group in timed:
+        if any(_timing(group)[:4] == one[:4] for one in wanted):
+            kinds.setdefault(same_machine.kind(group.machine), []).append(group)
+    return max(kinds.values(), key=lambda own: (len(wanted & {_timing(one) for one in own}), len(own)), default=[])
 
 
-def _minutes(found: Reach, nodes: int, parameters: int, compute_s: float) -> list[Row]:
-    group, form = found.group, _form(found.group)
-    settings, time = group.settings, group.time
-    assert form is not None and time is not None  # noqa: S101  (for the type checker: `table` leaves others out)
-    batch = nodes * _batch(group)
+def _timing(group: Group) -> tuple[Any, ...]:
+    """Returns what decides a node's seconds: compute depends on the first four, compress on all."""
+    settings = group.settings
+    return group.model, group.batch, settings["precision"], group.nodes, group.algo, settings["density"]
+
+
+def _seconds(group: Group, here: Sequence[Group]) -> tuple[float, float] | None:
+    """Returns the median compute of these runs, and compress of those like `group`; None where there is none."""
+    like = [one.time.compress_s for one in here if one.time and _timing(one) == _timing(group)]
+    if not like:
+        return None
+    return statistics.median(one.time.compute_s for one in here if one.time), statistics.median(like)
+
+
+def _minutes(found: Reach, nodes: int, parameters: int, seconds: tuple[float, float] | None) -> list[Row]:
+    group, form, settings = found.group, _form(found.group), found.group.settings
+    assert form is not None  # noqa: S101  (for the type checker: `table` leaves others out)
+    batch = nodes * group.batch
     steps = [samples / batch for samples in found.samples]
     row: Row = {
         "source": "trained, then modelled",
@@ -104,16 +123,16 @@ def _minutes(found: Reach, nodes: int, parameters: int, compute_s: float) -> lis
         "precision": settings["precision"],
         "n": found.n,
         "best": found.best,
-        "epochs": found.said(),
-        "compute_s": compute_s,
-        "compress_s": time.compress_s,
+        "epochs": found.said() + ("" if seconds else ", not timed on the machine of the others"),
+        "compute_s": seconds and seconds[0],
+        "compress_s": seconds and seconds[1],
     }
     alpha = settings.get("network", {}).get("alpha_s", 0.0)
-    rows = []
-    for bits in BITS_PER_S if steps else ():
+    rows, computed = [], sum(seconds or ())
+    for bits in BITS_PER_S if steps and seconds else ():
         wire = settings["algo"].get("wire", "pairs")
         communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
-        minutes = [one * (compute_s + time.compress_s + communicate) / 60 for one in steps]
+        minutes = [one * (computed + communicate) / 60 for one in steps]
         rows.append(
             row
             | {"bits_per_s": bits, "communicate_s": communicate, "minutes": sum(minutes) / len(minutes)}
@@ -170,9 +189,9 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
         for said, at in panels.items():
             lines.append(f"{_draw.model_name(model)}, P = {' and '.join(map(str, at))}: {said}")
     return [
-        "Minutes = epochs to the target in committed curves x an iteration: compute of one rank timed here, the median "
-        "of these runs, as unlike machines timed them; each run's own compress; messages by the published formulas on "
-        "the bandwidth, with the latency of the runs' network. "
+        "Minutes = epochs to the target in committed curves x an iteration: compute and compress of one rank, medians "
+        "over the committed runs of like settings that one kind of machine timed; messages by the published formulas "
+        "on the bandwidth, with the latency of the runs' network. "
         f"A target is reached at {time_to_target.RULE}. "
         "Bands: from the soonest seed to the last; none where n = 1 or all seeds got there in the same epoch. "
         "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger batches.",

@@ -10,6 +10,16 @@ from repro.config import groups
 # of algo, where summaries do not say
 OPTIONS = {"selector": "exact", "correction": 0.0, "mask": "none", "clip": 0.0, "boost": 1.0, "gain": 1.0}
 
+SCHEDULE = {  # what steers the updates of a whole run, and how it is said
+    "schedule_epochs": "a schedule of epochs:",
+    "lr": "learning rate",
+    "lr_warmup_epochs": "epochs of learning rate warm-up:",
+    "lr_drops": "learning rate drops at epochs",
+    "lr_drop_factor": "learning rate drops to times",
+    "momentum": "momentum",
+    "weight_decay": "weight decay",
+}
+
 
 def as_published(settings: dict[str, Any]) -> bool:
     """Returns whether a run has the paper's rules of what is selected, from what, and of how it is applied.
@@ -44,3 +54,13 @@ def has_usual_rate(settings: dict[str, Any]) -> bool:
     if model not in groups.group_options("model"):
         return True
     return all(settings[name] == groups.algo_default(algo, model, name) for name in ("lr", "momentum"))
+
+
+def other_schedule(settings: dict[str, Any]) -> list[str]:
+    """Says in what a run's schedule is not that of the network's file, or of the algorithm's; [] where it is."""
+    algo, model = settings["algo"]["name"], settings["model"]["name"]
+    if model not in groups.group_options("model"):
+        return []
+    usual = {name: groups.algo_default(algo, model, name) for name in SCHEDULE}
+    own = {name: settings.get(name, usual[name]) for name in SCHEDULE}
+    return [f"{said} {own[name]}, not {usual[name]}" for name, said in SCHEDULE.items() if own[name] != usual[name]]

@@ -50,6 +50,12 @@ class Group:
         return self.settings["nodes"]
 
     @property
+    def batch(self) -> int:
+        """Returns the samples of a step on one node."""
+        batch: int = self.settings["batch_per_node"] * self.settings["accumulate"]
+        return batch
+
+    @property
     def metric(self) -> Metric:
         return metric.of(self.settings["data"])
 
@@ -136,13 +142,12 @@ def _with_compute(time: Row, compute_s: float) -> Row:
 def _compute(group: Group) -> str:
     """Returns a key of all that the compute seconds of a rank depend on."""
     settings, machine = group.settings, group.machine
-    batch = settings["batch_per_node"] * settings["accumulate"]
     threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
     size = size or (settings["data"]["sequence"], settings["data"]["classes"])
     part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has
     return str(
-        (settings["model"], part, batch, size, settings["precision"], threads, stated, same_machine.kind(machine))
+        (settings["model"], part, group.batch, size, settings["precision"], threads, stated, same_machine.kind(machine))
     )
 
 

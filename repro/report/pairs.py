@@ -67,7 +67,7 @@ def _like(group: Group) -> tuple[Any, ...]:
     return (
         group.model,
         group.nodes,
-        settings["batch_per_node"] * settings["accumulate"],
+        group.batch,
         settings["precision"],
         compared_lr(settings),
         settings.get("lr_warmup_epochs"),

@@ -81,7 +81,7 @@ def reach(same: Sequence[Group], target: float) -> Reach:
     left_out = sum(place is None and _by_seed(group) and _is_cut(group) for group, place in found)
     n = len(runs) if _by_seed(longest) else longest.n
     if got and len(got) + left_out == len(found):
-        batch = longest.nodes * longest.settings["batch_per_node"] * longest.settings["accumulate"]
+        batch = longest.nodes * longest.batch
         epochs, samples = zip(*((row["epoch"], row["step"] * batch) for row in got), strict=True)
         return Reach(longest, target, epochs, samples, n - left_out, left_out)
     once = all(any(reached) for _, reached in runs.values())
@@ -128,15 +128,15 @@ def schedule(group: Group) -> str:
 
 
 def comparable(groups: Iterable[Group], target: float, nodes: int = 0, precision: str = "float32") -> list[Group]:
-    """Returns the groups of one schedule, one precision and one P, as curves of unlike ones are not compared.
+    """Returns the groups of one schedule, precision, batch and P, as curves of unlike ones are not compared.
 
     These are those on `nodes` nodes if two algorithms were trained on them, else on any; of several those with which
     most algorithms reached the target. Then the schedule as it is written comes first, then `precision`, then the P of
     most algorithms, `nodes`, and the fewest nodes.
     """
-    alike: dict[tuple[str, str, int], list[Group]] = {}
+    alike: dict[tuple[str, str, int, int], list[Group]] = {}
     for group in groups:
-        alike.setdefault((schedule(group), group.settings["precision"], group.nodes), []).append(group)
+        alike.setdefault((schedule(group), group.settings["precision"], group.batch, group.nodes), []).append(group)
 
     def order(own: Sequence[Group]) -> tuple[bool, int, bool, bool, int, bool, int, float]:
         trained, here = of_each_algorithm(own, target), own[0].nodes == nodes

@@ -142,6 +142,32 @@ def test_any_dtype_of_gradient(name, dtype):
     assert all(torch.equal(a, b) for rank in ranks for a, b in zip(ranks[0], rank, strict=True))
 
 
+@pytest.mark.parametrize("name", CONSERVING)
+def test_a_lower_default_precision_of_pytorch_loses_nothing(name):
+    """Residuals had PyTorch's default dtype, and lost what they were added."""
+    x = gradients(3, 3, "normal", torch.bfloat16)
+    was = train(name, 3, x, 0.05)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = train(name, 3, x, 0.05)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(
+        a.dtype == b.dtype and torch.equal(a, b)
+        for own in zip(was, found, strict=True)
+        for a, b in zip(*own, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_a_number_is_in_an_update_and_stops_no_other(name):
+    """Ok-Topk hid it, and then sent nothing; DeMo's sign of it was 0: a model that diverged stood still in silence."""
+    x = gradients(2, 9, "normal")
+    x[1, 0, : M // 2] = torch.nan
+    (updates, _), *_ = train(name, 2, x, 0.05, **({"threshold_every": 4} if name == "oktopk" else {}))
+    assert updates.isnan().any() and (updates != 0).any(1).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_state_saved_and_loaded_goes_on_with_the_same_bits(name):
     x = gradients(4, 4, "ties")

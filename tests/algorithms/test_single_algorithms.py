@@ -8,6 +8,7 @@ from algorithm_steps import CHOICES, M, gradients, held, train
 from thread_ranks import on_ranks
 
 from repro import algorithms
+from repro.algorithms import ddp
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.density import entries
@@ -247,3 +248,16 @@ def test_spardl_serves_buckets_of_fewer_entries_than_nodes(selector):
 
     for updates in on_ranks(2, body):
         assert 0 < sum(updates) <= 3
+
+
+@pytest.mark.parametrize(("shapes", "sent"), [([(210,), (3, 3)], 1), ([(100, 100)], 2), ([(100, 100), (210,)], 3)])
+def test_powersgds_hook_sums_nothing_where_there_is_nothing(shapes, sent):
+    """Empty sums were counted as rings, with their headers."""
+    found = ddp.factors(shapes, 1)
+    assert len(found) == sent and all(found)
+
+
+def test_half_a_sum_beyond_half_precision_is_a_mean_within_it():
+    """DDP's own hook divides before it sums."""
+    (mean, *_) = train("ddp", 4, torch.full((1, 4, M), 30_000.0), 1.0, hook="fp16")[0][0]
+    assert (mean == 30_000).all()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import socket_bytes
 import thread_ranks
 import torch
 import torch.distributed as dist
@@ -104,6 +105,30 @@ def test_views_and_other_types_arrive() -> None:
     assert torch.equal(whole, there.t())
     assert torch.equal(half, there[:, :2].bfloat16())
     assert torch.equal(numbers, there[:, :2].long())
+
+
+@socket_bytes.needs_tcp_info
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_counted_bytes_with_their_framing_are_those_at_the_sockets(size: int) -> None:
+    """Framing was counted as if gloo sent them, 18 times too much in a ring."""
+    together = threading.Barrier(size)
+
+    def received(collective: Collective) -> int:
+        together.wait(20)
+        assert isinstance(collective.transport, SocketTransport)
+        count = sum(map(socket_bytes.of_one, collective.transport.wires.values()))
+        together.wait(20)
+        return count
+
+    def talk(collective: Collective) -> tuple[int, int]:
+        before = received(collective)
+        collective.all_reduce(torch.ones(3000))
+        collective.all_gather(torch.ones(100))
+        collective.shift(torch.ones(7), (collective.rank + 1) % size, (collective.rank - 1) % size)
+        return received(collective) - before, collective.traffic.bytes_sent + collective.traffic.framing
+
+    came, counted = zip(*connected(size, talk), strict=True)
+    assert sum(came) == sum(counted)
 
 
 def ping(collective: Collective, size: int, busy_s: float = 0.0) -> float:

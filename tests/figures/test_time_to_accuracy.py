@@ -106,7 +106,17 @@ def test_unlike_machines_make_no_algorithm_faster() -> None:
         group | {"machine": machine, "iteration_time": own}
         for group, machine, own in zip(groups, machines, times, strict=True)
     ]
-    assert {row["compute_s"] for row in time_to_accuracy.table(results(*unlike))} == {0.11}
+    rows = time_to_accuracy.table(results(*unlike))
+    assert len({row["algo"] for row in rows if row["minutes"] is not None}) == 1
+    (said,) = {row["epochs"] for row in rows if row["algo"] == "topk"}
+    assert said == "epoch 10, n = 1, not timed on the machine of the others"
+    shorter = [
+        made(group["settings"]["algo"]["name"], 0.5, epochs=3) | {"machine": machines[2], "iteration_time": times[2]}
+        for group in groups
+    ]
+    both = time_to_accuracy.table(results(*unlike, *shorter))
+    assert {(row["algo"], row["compute_s"]) for row in both} == {(algo, 0.11) for algo in ("dense", "topk", "gtopk")}
+    assert all(row["minutes"] for row in both)
 
 
 def test_a_variant_of_an_algorithm_does_not_stand_for_it() -> None:
