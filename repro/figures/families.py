@@ -96,14 +96,15 @@ def draw(rows: list[Row]) -> Figure:
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
     untimed = [_draw.algo_name(row["algo"]) for row in rows if all(row[f"{name}_ms"] is None for name in NETWORKS)]
-    ranges = "; line: the range over steps" if any(row["bytes_sent_least"] for row in rows) else ""
+    spread = any(row["bytes_sent_least"] for row in rows)
+    ranges = "; where they depend on values, the mean over steps, and a line for their range" if spread else ""
     _legend.note(
         figure,
         *_draw.runs_note(rows),
-        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (of those that do not send in each, "
+        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}). Compute is the median of "
         "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
         f"Without a time, as another machine trained them: {', '.join(untimed)}." if untimed else "",
-        f"Not run yet: {', '.join(missing)}." if missing else "",
+        f"Not run here: {', '.join(missing)}." if missing else "",
     )
     return figure

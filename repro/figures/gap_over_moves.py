@@ -35,10 +35,11 @@ TICKS = (-10, -3, -1, 0, 1, 3, 10, 30)
 
 def table(results: Results) -> list[Row]:
     """Returns one row per run: ours on CIFAR-10 that have a dense run of their seed, and the reference's Top-k."""
-    groups: dict[str, Group] = {}  # by first run; of two experiments that share it, the group of more seeds
+    groups: dict[tuple[str, float], Group] = {}  # of two experiments that share a first run, the group of more seeds
     for _, group in results.all_groups():
-        if group.settings["data"]["name"] == DATA and group.n >= groups.get(group.runs[0], group).n:
-            groups[group.runs[0]] = group
+        key = group.runs[0], group.epochs
+        if group.settings["data"]["name"] == DATA and group.n >= groups.get(key, group).n:
+            groups[key] = group
     trained = [group for group in groups.values() if group.settings["steps"] is None]
     dense = [group for group in trained if group.algo == "dense" and momentum.is_usual(group.settings)]
     rows = []

@@ -52,7 +52,11 @@ def collect(
         members = next(of_this_data, None)
         if members is None:
             alike.append(members := [])
-        members.append((place, run))
+        twin = next((member for member in members if member[1].config.seed == run.config.seed), None)
+        if twin is None:
+            members.append((place, run))
+        else:  # one that stopped beside one that ends there, or a copy: it is no second seed
+            left_out.append(f"{place}: {twin[0].name} is the same run, of seed {run.config.seed}")
     return {
         experiment: {
             "experiment": experiment,

@@ -29,8 +29,9 @@ def selections(group: Group, epoch: float, whole: bool = False) -> float:
     settings = group.settings
     steps = group.at(epoch)["step"]
     of_schedule = settings["schedule_epochs"] / settings["epochs"] if group.compressed else 1.0
-    if whole:
+    if whole:  # as it is written, with warm-ups of full length
         steps, epoch = round(steps * settings["schedule_epochs"] / epoch), settings["schedule_epochs"]
+        of_schedule = 1.0
     return summed(settings["density"], settings["density_warmup"], steps / epoch / of_schedule, steps)
 
 

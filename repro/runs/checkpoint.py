@@ -98,6 +98,11 @@ def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:
             yield _examined(step, target)
 
 
+def newest_step(folder: Path) -> int:
+    """Returns the step after which the newest complete checkpoint was saved, 0 where there is none; reads none."""
+    return max((step for step, target in _numbered(folder) if (target / "manifest.json").exists()), default=0)
+
+
 def load(target: Path, name: str, device: torch.device) -> Any:
     """Returns the content of one file of a checkpoint. Raises RunError where it is none; no code in it is ever run."""
     try:

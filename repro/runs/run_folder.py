@@ -112,6 +112,7 @@ class RunFolder:
 
     def log(self, line: dict[str, Any]) -> None:
         self.metrics.append(line)
+        self.step = line["step"] if line["kind"] == "step" else self.step  # status is written less often
         self.mirror.log(line)
         self.progress.log(line)
 

@@ -22,7 +22,7 @@ from repro.cluster import environment
 from repro.comm.bucket_spans import Shapes
 from repro.config.parts import Algo
 from repro.config.schema import Config
-from repro.runs.checkpoint import KEEP
+from repro.runs.checkpoint import KEEP, newest_step
 from repro.timing import stated_iteration
 from repro.timing.node_profile import layers, model
 from repro.train.time_left import Forecast
@@ -62,7 +62,7 @@ def tellable(config: Config) -> bool:
 
 
 def steps(configs: Sequence[Config]) -> list[int]:
-    """Returns how many steps each run has; counts the samples of each data set once."""
+    """Returns how many steps each run still has to do; counts the samples of each data set once."""
     counted: dict[str, int] = {}
     found = []
     for config in configs:
@@ -72,7 +72,8 @@ def steps(configs: Sequence[Config]) -> list[int]:
         if config.steps is None and str(config.data) not in counted:
             counted[str(config.data)] = data.training_images(config.data)
         batch = config.nodes * config.batch_per_node * config.accumulate
-        found.append(config.steps or config.epochs * (counted[str(config.data)] // batch))
+        whole = config.steps or config.epochs * (counted[str(config.data)] // batch)
+        found.append(max(0, whole - newest_step(config.folder / "checkpoints")))
     return found
 
 

@@ -2,11 +2,24 @@
 
 import dataclasses
 
+import made_up_groups
 import pytest
 
 from repro.config.compose import compose
 from repro.report import moves
+from repro.report.group import Group
 from repro.train import schedule
+
+
+def test_the_whole_schedule_of_a_compressed_run_has_warm_ups_of_full_length() -> None:
+    made = made_up_groups.group("resnet20", "gtopk")
+    short, whole = (
+        Group(**made | {"curve": [{"epoch": epochs, "step": 390 * epochs}], "settings": made["settings"] | own})
+        for epochs in (3, 141)
+        for own in [{"epochs": epochs, "schedule_epochs": 141, "scale_schedule": True, "density_warmup": [0.004]}]
+    )
+    assert short.compressed and whole.whole
+    assert moves.selections(short, 3, whole=True) == moves.selections(whole, 141)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,26 @@ def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
     assert from_run_folders.collect(tmp_path) == ({}, [f"{place}: running"])
 
 
+def test_a_run_that_failed_between_two_lines_of_its_status_counts_up_to_its_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Status is written every two seconds; a run that failed after it was left out, as if steps were missing."""
+    settings = [*tiny_runs.QUICK, "nodes=1", "batch_per_node=8", "scale_schedule=false", "epochs=3"]
+    run = tiny_runs.config(tmp_path, *settings)
+    real, taken = loop.train_step, itertools.count()
+
+    def breaks(*arguments: Any) -> Any:
+        if next(taken) == 12:
+            raise RuntimeError("broken")
+        return real(*arguments)
+
+    monkeypatch.setattr(loop, "train_step", breaks)
+    with pytest.raises(Exception, match="broken"):
+        loop.run(run)
+    (group,) = from_run_folders.collect(tmp_path, stopped=True)[0]["default"]["groups"]
+    assert group["settings"]["epochs"] == 1 and group["curve"][-1]["step"] == 8
+
+
 def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, monkeypatch) -> None:
     """One of 4 epochs that is told to stop in its third, and one of 2: the same summary, but for times and names."""
     asked = itertools.count()  # twice every ten steps, once by each rank
@@ -203,6 +223,11 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
     (other,) = from_run_folders.collect(tmp_path / "short")[0]["default"]["groups"]
     for name in ("settings", "curve", "per_step", "seeds"):
         assert one[name] == other[name]
+    shutil.copytree(tmp_path / "short", tmp_path / "long", dirs_exist_ok=True)
+    found, left_out = from_run_folders.collect(tmp_path / "long", stopped=True)
+    (alone,) = found["default"]["groups"]
+    assert alone["seeds"] == [0] and "is the same run, of seed 0" in left_out[0]
+    shutil.rmtree(tiny_runs.config(tmp_path / "long", *settings, "epochs=2").folder)
     scaled = tiny_runs.config(tmp_path / "long", *settings, "epochs=4", "scale_schedule=true")
     shutil.copytree(long.folder, scaled.folder)
     (scaled.folder / "config.yaml").write_text(to_yaml(scaled))

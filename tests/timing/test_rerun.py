@@ -115,6 +115,11 @@ def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
     assert long - short == pytest.approx(10 * 4 * 0.5 / 2)
     epochs = config(tmp_path, *QUICK, "nodes=4", "epochs=3")  # of 64 images, 16 of which are a step
     assert forecast.steps([once, twice, epochs]) == [10, 20, 12]
+    kept = epochs.folder / "checkpoints/step-000000008"
+    kept.mkdir(parents=True)
+    (kept / "manifest.json").touch()
+    (kept.parent / "step-000000009").mkdir()  # not complete
+    assert forecast.steps([once, twice, epochs]) == [10, 20, 4]
     said = forecast.of([once, twice])
     assert said.text.startswith("about ") and "of disk" in said.text and len(said.seconds) == 2
     lab = config(tmp_path, *QUICK, "nodes=4", "steps=20", "cluster=lab")
