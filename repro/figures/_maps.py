@@ -11,8 +11,8 @@ AMONG = {
 }
 
 
-def cells(results: Results) -> list[Row]:
-    """Returns one row for each cell of the maps of NODES nodes."""
+def cells(results: Results, nodes: int) -> list[Row]:
+    """Returns one row for each cell of the maps of so many nodes."""
     summary = results.summaries.get("tradeoff", {})
     return [
         {
@@ -23,18 +23,14 @@ def cells(results: Results) -> list[Row]:
             "alpha_s": alpha,
             "bits_per_s": bits,
             "fastest": summary["contenders"][one["fastest"][y][x]],
-            "its accuracy (%)": _percent(summary["accuracy"][one["fastest"][y][x]]),
+            "below dense (points)": summary["below_dense"][str(nodes)][one["fastest"][y][x]],
             **{name: one[name][y][x] for name in ("over_second", "over_dense", "over_exact")},
         }
         for one in summary.get("maps", [])
-        if one["nodes"] == NODES
+        if one["nodes"] == nodes
         for y, alpha in enumerate(summary["alpha_s"])
         for x, bits in enumerate(summary["bits_per_s"])
     ]
-
-
-def _percent(accuracy: float | None) -> float | None:
-    return None if accuracy is None else 100 * accuracy
 
 
 def bandwidth(bits_per_s: float) -> str:

@@ -8,17 +8,18 @@ from repro.tables import Row
 
 TITLE = "Where the ranking flips as bandwidth grows"
 COMMAND = _maps.COMMAND
+NODES = 4, _maps.NODES  # those on which sparse algorithms were trained
 LATENCIES = (30e-6, 1e-3)  # seconds: a good Ethernet, and a wide-area or crowded one
 
 
 def table(results: Results) -> list[Row]:
-    """Returns for each model, latency and set of algorithms the fastest in each range of bandwidths, and its gains."""
-    rows = [row for row in _maps.cells(results) if row["alpha_s"] in LATENCIES]
-    groups = itertools.groupby(rows, key=lambda row: (row["model"], row["relax"], row["alpha_s"]))
+    """Returns for each model, P, latency and set of algorithms the fastest in each range of bandwidths, and gains."""
+    rows = [row for nodes in NODES for row in _maps.cells(results, nodes) if row["alpha_s"] in LATENCIES]
+    groups = itertools.groupby(rows, key=lambda row: (row["model"], row["nodes"], row["relax"], row["alpha_s"]))
     return [_row(*key, list(own)) for key, own in groups]
 
 
-def _row(model: str, relax: str, alpha_s: float, cells: list[Row]) -> Row:
+def _row(model: str, nodes: int, relax: str, alpha_s: float, cells: list[Row]) -> Row:
     stretches = [list(own) for _, own in itertools.groupby(cells, key=lambda cell: cell["fastest"])]
     names = [
         _draw.algo_name(own[0]["fastest"]) + (f" from {_maps.bandwidth(own[0]['bits_per_s'])}" if place else "")
@@ -26,7 +27,7 @@ def _row(model: str, relax: str, alpha_s: float, cells: list[Row]) -> Row:
     ]
     return {
         "model": _draw.model_name(model),
-        "nodes": cells[0]["nodes"],
+        "nodes": nodes,
         "among": "exact and compressed gradients" if relax == "compressed" else "averaged weights too",
         "latency": _maps.latency(alpha_s),
         f"fastest at {_maps.bandwidth(cells[0]['bits_per_s'])} and above": "; ".join(names),

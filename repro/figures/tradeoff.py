@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from repro.figures import _draw, _legend, _maps
 from repro.report.summaries import Results
+from repro.report.verdicts import MARGIN
 from repro.tables import Row
 
 TITLE = "The fastest algorithm over bandwidth and latency"
@@ -28,7 +29,7 @@ Cell = tuple[int, int]
 
 
 def table(results: Results) -> list[Row]:
-    return _maps.cells(results)
+    return _maps.cells(results, _maps.NODES)
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -58,8 +59,9 @@ def draw(rows: list[Row]) -> Figure:
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "
-        "out may have to be made up for in steps. An algorithm is on the map only where experiment=families shows "
-        "that it learns (random-k stays at chance there); its accuracy after those three epochs is in the CSV.",
+        "out may have to be made up for in steps. An algorithm is on the map only if committed runs (ResNet-20; sparse "
+        f"ones on {rows[0]['nodes']} nodes, where they were trained on so many) do not show that it ends more than "
+        f"{MARGIN:g} point below dense; by how many is in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "or waits as latency grows, of BERT-Large on 128 GPUs.",
     )

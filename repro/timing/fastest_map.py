@@ -1,7 +1,7 @@
 """Predicts which algorithm has the shortest iteration, over bandwidth and latency; nothing is trained.
 
-The shortest iteration is worth nothing to an algorithm that does not learn. So one is on a map only where it applies
-the mean gradient, or where the summary of experiment=families shows that it learns.
+The shortest iteration is worth nothing to an algorithm that does not learn as well. So one is on a map only where it
+applies the mean gradient, or where committed runs do not show that it ends more than a point below dense.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from repro.config.groups import group_options
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
-from repro.metric import ACCURACY
-from repro.report import same_machine, summaries
+from repro.report import near_dense, same_machine, summaries
 from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
+from repro.report.intervals import Interval
+from repro.report.verdicts import MARGIN
 from repro.runs import provenance
 from repro.timing import kept_times, node_profile
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire
@@ -36,7 +37,6 @@ from repro.whole_files import write_whole
 OUT = Path("results/summaries/tradeoff.json")
 COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: those of the figure
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
-LEARNT = 2.0  # ours: times the accuracy of a guess, above which a run of experiment=families has learnt
 
 
 def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
@@ -59,11 +59,11 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     torch.set_num_threads(configs[0].threads or torch.get_num_threads())
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
-    shown = [name for name, on_map in zip(summary["contenders"], summary["on_map"], strict=True) if on_map]
-    if left_out := [name for name in summary["contenders"] if name not in shown]:
+    for text, sizes in _left_out(summary).items():
         say(screen.sentence(
-            f"Left out of the maps, as no run of experiment=families shows that they learn: {', '.join(left_out)}. "
-            "Train them: repro run experiment=families algo=NAME, then repro results collect"
+            f"Left out of the maps of {', '.join(sizes)} nodes, as no committed run shows that they end within "
+            f"{MARGIN:g} point of dense: {text}. Train them: repro run experiment=families algo=NAME, then repro "
+            "results collect"
         ))  # fmt: skip
     pairs = list(dict.fromkeys((config.model.name, config.nodes) for config in configs))
     known = [(row["model"], row["nodes"]) for row in summary["rows"]]
@@ -71,7 +71,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     say(f"{screen.plural(len(pairs), 'pair')} of model and nodes, {len(left)} of them to predict")
     todo = sum((config.model.name, config.nodes) in left for config in configs)
     with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
-        _predict(configs, left, summary, wires, shown, say, advance)
+        _predict(configs, left, summary, wires, say, advance)
     say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}\nDraw them: repro plot figures --only tradeoff")
 
 
@@ -80,7 +80,6 @@ def _predict(
     pairs: Sequence[tuple[str, int]],
     summary: dict[str, Any],
     wires: Sequence[tuple[float, float]],
-    shown: Sequence[str],
     say: Callable[[str], None],
     advance: Callable[[], None] | None,
 ) -> None:
@@ -94,12 +93,25 @@ def _predict(
         given_up = dict(zip(summary["contenders"], summary["relaxes"], strict=True))
         exact = [name for name in found if given_up[name] == "exact"]
         for most in MAPS:
-            allowed = [name for name in shown if RELAXES.index(given_up[name]) <= RELAXES.index(most)]
+            allowed = [name for name in _shown(summary, nodes) if RELAXES.index(given_up[name]) <= RELAXES.index(most)]
             among = {name: one for name, one in found.items() if name in allowed}
             cells = fastest(among, exact, summary["bits_per_s"], summary["alpha_s"], summary["contenders"])
             summary["maps"].append({"model": model, "nodes": nodes, "relax": most, **cells})
         save(summary, OUT)
         say(f"{model}, {screen.plural(nodes, 'node')}: {screen.plural(len(found), 'candidate')}")
+
+
+def _shown(summary: dict[str, Any], nodes: int) -> list[str]:
+    return [name for name, on in zip(summary["contenders"], summary["on_map"][str(nodes)], strict=True) if on]
+
+
+def _left_out(summary: dict[str, Any]) -> dict[str, list[str]]:
+    """Returns who is on no map, and of which numbers of nodes."""
+    found: dict[str, list[str]] = {}
+    for nodes in summary["on_map"]:
+        if names := [name for name in summary["contenders"] if name not in _shown(summary, int(nodes))]:
+            found.setdefault(", ".join(names), []).append(nodes)
+    return found
 
 
 def begun(configs: Sequence[Config]) -> dict[str, Any]:
@@ -118,12 +130,18 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "contenders": list(algos), "relaxes": [relaxes(algo) for algo in algos.values()],
         "options": [kept_times.options(algo) for algo in algos.values()],
     })  # fmt: skip
-    accuracies, learning = trained()
-    shown = {
-        "accuracy": rounded([accuracies.get(algo.name) for algo in algos.values()]),
-        "on_map": [relaxes(algo) == "exact" or algo.name in learning for algo in algos.values()],
-    }
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    sizes = {config.nodes for config in configs} | {row["nodes"] for row in before.get("rows", [])}
+    near = {nodes: differences(settings["density"], nodes) for nodes in sorted(sizes)}
+    shown: dict[str, dict[str, Any]] = {
+        "below_dense": {str(nodes): [_below(near[nodes].get(algo.name)) for algo in algos.values()] for nodes in near},
+        "on_map": {
+            str(nodes): [
+                relaxes(algo) == "exact" or near_dense.is_near(found.get(algo.name)) for algo in algos.values()
+            ]
+            for nodes, found in near.items()
+        },
+    }
     if before:
         before.setdefault("options", [{} for _ in before["contenders"]])  # an old file does not say them
     if all(network in settings["networks"] for network in before.get("networks", [])):
@@ -136,12 +154,12 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
             )
         before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
     check_timed(before, configs, machine)
-    if not others and all(before.get(name) == value for name, value in shown.items()):
-        return before
+    if not others and all(item in shown[name].items() for name in shown for item in before.get(name, {"": 0}).items()):
+        return before | shown
     asked = [(config.model.name, config.nodes) for config in configs]
     if any((row["model"], row["nodes"]) not in asked for row in before.get("rows", [])):
         raise ConfigError(
-            f"{OUT} was made with other accuracies of experiment=families, so that all its maps are to be made again. "
+            f"{OUT} was made with other accuracies of committed runs, so that all its maps are to be made again. "
             "Type repro map with all its models and nodes, or move the file elsewhere and type this again."
         )
     return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
@@ -164,16 +182,13 @@ def settings(config: Config) -> dict[str, Any]:
     return batch | kept_times.settings(config)
 
 
-def trained() -> tuple[dict[str, float], set[str]]:
-    """Returns the last test accuracy of each algorithm in experiment=families, and the algorithms that learn there."""
-    accuracies, learning = {}, set()
-    for group in summaries.load().groups("families", ACCURACY):
-        accuracy = group.curve[-1]["test_accuracy"] if group.curve else None
-        if accuracy is not None:
-            accuracies[group.algo] = accuracy
-            if accuracy > LEARNT / group.settings["data"]["classes"]:
-                learning.add(group.algo)
-    return accuracies, learning
+def differences(density: float | None, nodes: int) -> dict[str, Interval]:
+    """Returns by how many points each algorithm ends above dense in committed runs, with their interval."""
+    return near_dense.differences(summaries.load(), nodes, density)
+
+
+def _below(difference: Interval | None) -> float | None:
+    return None if difference is None else round(-difference.mean, 2)
 
 
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
