@@ -153,10 +153,7 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
     if against_time and any(row.get("published_s") is not None for row in rows):
         views.append(("published_s", "test"))
     all_columns = columns(rows)
-    tops: dict[tuple[str, bool], float] = {}  # of whole runs, and of all: a model's panels have one axis
-    for row in rows:
-        for key in {(row["model"], False), (row["model"], bool(row["whole"]))}:
-            tops[key] = max(tops.get(key, 0.0), metric.ACCURACY.unit * (row.get(metric.ACCURACY.key) or 0.0))
+    limits = _limits(rows)
     figure, panels = _draw.blocks(len(views), len(all_columns), 1.55)
     for place, (x, what) in enumerate(views):
         for column, (title, of_column) in enumerate(all_columns):
@@ -172,8 +169,10 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 drops(panel, ours)
             ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
             panel.xaxis.set_major_locator(ticks)
-            if y == metric.ACCURACY.key and (end := tops.get((ours[0]["model"], True))):
-                panel.set_ylim(end - END_POINTS, tops[ours[0]["model"], False] + END_POINTS / 10)
+            if y == metric.ACCURACY.key and (of_model := limits.get(ours[0]["model"])):
+                panel.set_ylim(*of_model)
+            if x == "epoch":  # the same in loss and accuracy, of which reference curves have one alone
+                panel.set_xlim(right=1.05 * max(row["epoch"] for row in of_column))
             narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
             panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
             if _draw.at(panel).is_first_col() or len(all_columns) == 1 or measure.falls:
@@ -185,6 +184,23 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 panel.set_title(title + (", compressed schedule" if compressed else ""))
     _legend.of_panels(figure, figure.axes)
     return figure
+
+
+def _limits(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
+    """Returns the accuracies, in percent, between which all panels of a model with whole runs are drawn."""
+    ends: dict[str, dict[tuple[object, ...], float]] = {}  # of whole runs, each at its last evaluation
+    tops: dict[str, float] = {}
+    for row in rows:
+        if (accuracy := row.get(metric.ACCURACY.key)) is not None:
+            percent = metric.ACCURACY.unit * accuracy
+            tops[row["model"]] = max(tops.get(row["model"], 0.0), percent)
+            if row["whole"]:
+                run = tuple(row.get(name) for name in ("algo", "nodes", "density", "schedule", "precision", "data"))
+                ends.setdefault(row["model"], {})[run] = percent
+    return {
+        model: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[model] + END_POINTS / 10)
+        for model, own in ends.items()
+    }
 
 
 def _axis(what: str, measure: Metric) -> tuple[str, str, float]:

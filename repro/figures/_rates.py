@@ -17,8 +17,8 @@ APART = 0.08  # doublings of P between the marks of two algorithms: the outermos
 FULL, SMALL = 109.0, 25.0  # percent: where a panel's axis ends; below the second are panels with an end of their own
 OURS = {DILATED: "full", "measured": "none"}  # how their marks are filled
 KEYS: dict[str, tuple[str, dict[str, Any]]] = {  # what stands in the legend for a source, and how
-    "published": ("published", {"colour": _draw.PUBLISHED, "linestyle": "-", "linewidth": 0.9}),
-    "simulated": ("simulated", {"linestyle": "-", "linewidth": 0.8}),
+    "published": ("published, in grey", {"colour": _draw.PUBLISHED, "linestyle": "-", "linewidth": 0.9}),
+    "simulated": ("simulated, in colour", {"linestyle": "-", "linewidth": 0.8}),
     DILATED: ("measured, time dilated", {"marker": "o"}),
     "measured": ("measured on GPUs", {"marker": "o", "fillstyle": "none"}),
 }
@@ -102,8 +102,10 @@ def _keys(drawn: dict[tuple[str, str], Line2D], algos: Sequence[str]) -> dict[st
 
 def _notes(rows: list[Row], command: str) -> list[str]:
     measured = [row for row in rows if row["source"] == DILATED]
+    efficiency = any("efficiency" in row for row in rows)
     cells = [row | _times.PLACE for row in measured]
     return [
+        "Scaling efficiency: throughput per node over that of a single node, which does not compress." * efficiency,
         "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
         "the published alpha and beta. Marks of one number of nodes stand a little apart.",
         f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "

@@ -195,7 +195,7 @@ def _network(results: Results) -> Iterator[Row]:
     size = f", m = {_millions(rows[0]['parameters'])}" if rows else ""
     yield _row(
         f"gTop-k (tree) is faster than Top-k from P = 8{size}",
-        f"from P = {published} (cost formulas)",
+        f"from P = {published} (derived here from its cost formulas)",
         "; ".join([text, *_smaller(measured, rows)]),
         verdicts.first_win(factors, published),
         DILATED,

@@ -14,7 +14,7 @@ from repro.report import same_machine
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "What each relaxation costs in accuracy, and saves in bytes and time"
+TITLE = "What each relaxation costs in the accuracy of a short run, and saves in bytes and time"
 COMMAND = "repro run experiment=families"
 WIDTH = "double"
 NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
@@ -101,6 +101,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         *_draw.runs_note(rows),
+        "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure.",
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}). Compute is the median of "
         "all runs on this machine, compress each run's own, communication modelled from counted traffic.",

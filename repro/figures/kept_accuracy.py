@@ -151,9 +151,11 @@ def best(rows: list[Row]) -> str:
         f", with {100 * ours['sent'] / dense['sent']:.1f} % of dense's bytes" if ours["sent"] and dense["sent"] else ""
     )
     accuracies = (f"{100 * row['test_accuracy']:.2f} %" for row in (ours, dense))
+    larger = f", updates {_size(ours):g} times as large as dense's" * (_size(ours) != _size(dense))
     return (
-        f"On {nodes} nodes gTop-k without momentum ({_own(ours)}) ends at {' and dense at '.join(accuracies)}{share} "
-        f"({_draw.model_name(ours['model'])}, {ours['schedule']}, n = {min(ours['n'], dense['n'])})."
+        f"On {nodes} nodes gTop-k without momentum (density {ours['density']:g}{larger}, `algo.wire={ours['format']}`) "
+        f"ends at {' and dense at '.join(accuracies)}{share} ({_draw.model_name(ours['model'])}, {ours['schedule']}, "
+        f"n = {min(ours['n'], dense['n'])})."
     )
 
 

@@ -4,6 +4,7 @@ from repro.config import groups
 from repro.figures import _curves, _draw
 from repro.metric import ACCURACY
 from repro.report import momentum, moves, prefixes
+from repro.report.as_published import has_usual_rate
 from repro.report.group import Group
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
@@ -32,9 +33,7 @@ def table(results: Results) -> list[Row]:
 def _at(groups: list[Group], epoch: float) -> list[Row]:
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
-    dense = next(
-        (one.mean for one in pooled if one.group.algo == "dense" and momentum.is_usual(one.group.settings)), None
-    )
+    dense = next((one.mean for one in pooled if one.group.algo == "dense" and has_usual_rate(one.group.settings)), None)
     return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
 
 

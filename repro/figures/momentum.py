@@ -113,7 +113,7 @@ def draw(rows: list[Row]) -> Figure:
     limits.set_ylabel("largest stable lr × curvature\n/ (1 - momentum)")
     for panel, kind in zip(accuracies, kinds, strict=True):
         _accuracies(panel, [row for row in runs if _panel(row) == kind])
-        panel.set_title(f"P = {kind[0]}")
+        panel.set_title(f"P = {kind[0]}, {kind[1]:.3g} epochs")
     _legend.of_panels(figure, panels)
     _legend.note(figure, *_notes(rows, runs))
     return figure
@@ -154,6 +154,8 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
             f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density:g}, "
             f"{kind[2]}, {kind[4]}, n = {counts}."
         )
+    if any(row["n"] == 1 for row in runs):
+        lines.append("Single runs of one setting differ by a point or more: gaps as small are none where n = 1.")
     if any(row["rule"] == momentum.NONE for row in runs):
         lines.append("No momentum: ten times the learning rate, where no other is named.")
     return lines

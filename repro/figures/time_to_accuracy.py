@@ -23,6 +23,8 @@ from repro.tables import Row
 
 TITLE = "Predicted time to an accuracy over bandwidth"
 COMMAND = _curves.CONVERGENCE
+TIMED = ("convergence", "momentum")  # experiments whose runs have seconds of an iteration
+ALSO = ("repro run experiment=momentum",)
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
 STEP, LEAST = 0.05, 0.4  # targets are multiples of the first, and no less than the second, which is nearer to chance
@@ -42,7 +44,7 @@ def table(results: Results) -> list[Row]:
         and as_published(group.settings)
         and not other_schedule(group.settings)
     ]
-    timed = [group for _, group in results.all_groups() if group.time and as_published(group.settings)]
+    timed = [group for name in TIMED for group in results.groups(name) if group.time and as_published(group.settings)]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]
@@ -82,14 +84,12 @@ def _form(group: Group) -> str | None:
 def _on_one_machine(chosen: Sequence[Group], timed: Iterable[Group]) -> list[Group]:
     """Returns the runs that one kind of machine timed: that which timed most of the chosen settings, then most runs.
 
-    Runs of other experiments count, which have the network, batch, precision and P of the chosen ones.
+    Runs of TIMED count, which have the network, batch, precision and P of the chosen ones.
     """
     wanted = {_timing(group) for group in chosen}
-    kinds: dict[str, list[Group]] = {}
-    for group in timed:
-        if any(_timing(group)[:4] == one[:4] for one in wanted):
-            kinds.setdefault(same_machine.kind(group.machine), []).append(group)
-    return max(kinds.values(), key=lambda own: (len(wanted & {_timing(one) for one in own}), len(own)), default=[])
+    like = [group for group in timed if any(_timing(group)[:4] == one[:4] for one in wanted)]
+    kinds = [[group for group in like if same_machine.alike(group.machine, one.machine)] for one in like]
+    return max(kinds, key=lambda own: (len(wanted & {_timing(one) for one in own}), len(own)), default=[])
 
 
 def _timing(group: Group) -> tuple[Any, ...]:
@@ -174,6 +174,10 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
+def _density(row: Row) -> str:
+    return "" if row["density"] == 1 else f" (ρ = {row['density']:g})"
+
+
 def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
     lines: list[str] = []
     for model in models:
@@ -182,7 +186,9 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
             curves = {(r["algo"], r["density"]): r for r in rows if (r["model"], r["nodes"]) == (model, nodes)}
             if not curves:
                 continue
-            said = "; ".join(f"{_draw.algo_name(row['algo'])}: {row['epochs']}" for row in curves.values())
+            said = "; ".join(
+                f"{_draw.algo_name(row['algo'])}{_density(row)}: {row['epochs']}" for row in curves.values()
+            )
             row, *_ = curves.values()  # what is compared has one target, schedule, precision and P
             about = f"{100 * row['target']:g} % on the schedule of {row['schedule']}, {row['precision']}"
             panels.setdefault(f"{about}, in curves of P = {row['curve_nodes']}: {said}.", []).append(nodes)

@@ -14,7 +14,7 @@ SPEED_STEP = 1.3  # machines whose measured rates are nearer than about this fac
 
 
 def kind(machine: dict[str, Any]) -> str:
-    """Returns a text that is equal for like machines.
+    """Returns a text that is equal for like machines, by steps of speed: of those at a step's edge `alike` knows more.
 
     Summaries that were made before `processor` and `rates` were measured are alike where the processor's name is.
     """
@@ -24,8 +24,10 @@ def kind(machine: dict[str, Any]) -> str:
 
 
 def alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Returns whether both are of one kind and speed."""
-    return kind(a) == kind(b)
+    """Returns whether both are of one processor, and no rate of theirs differs by more than the step."""
+    rates, others = (machine.get("rates") or {} for machine in (a, b))
+    same = all(a.get(name) == b.get(name) for name in WHAT) and rates.keys() == others.keys()
+    return same and all(max(rates[name], others[name]) <= SPEED_STEP * min(rates[name], others[name]) for name in rates)
 
 
 def check_added(

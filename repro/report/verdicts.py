@@ -121,7 +121,8 @@ RULES = (
     "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Conditions not met "
     "where the node is not the paper's, or seconds come from a model.",
     f"A value (network fit): reproduced if its interval lies within {TOLERANCE:.0%} of the published, not reproduced "
-    "if outside. Conditions not met on a shaped link, which has no switch or network card.",
+    "if outside. Conditions not met on a shaped link, which has no switch or network card. What an algorithm gains on "
+    "a network of the published alpha and rate, as in speed-ups and the crossover, a shaped link can show.",
     f"A crossover: the {LEVEL} interval of the factor at each number of nodes is above 1 from the published one on, "
     "and below 1 before.",
     "No run of ours: not run. The published number is shown, nothing is filled in.",

@@ -57,7 +57,8 @@ def test_bytes_are_the_busiest_nodes_from_the_start_and_a_warm_up_sends_more() -
 def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS)), "")
     assert (
-        "On 32 nodes gTop-k without momentum (ρ = 0.032, updates × 4, gaps-bf16) ends at 87.25 % and dense at 86.00 %, "
-        "with 2.0 % of dense's bytes (ResNet-20, 141 epochs, n = 1)."
+        "On 32 nodes gTop-k without momentum (density 0.032, updates 4 times as large as dense's, "
+        "`algo.wire=gaps-bf16`) ends at 87.25 % and dense at 86.00 %, with 2.0 % of dense's bytes (ResNet-20, 141 "
+        "epochs, n = 1)."
     ) in said
     assert "Beyond the paper" not in page_parts.status(results(), "")

@@ -27,8 +27,10 @@ def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:
         (32, 5, "gTop-k"),
     ]
     panels = {axes.get_title(): axes.get_xlabel() for axes in momentum.draw(rows).axes}
-    assert panels["P = 4"] == "test accuracy after 2 epochs (%)"
-    assert panels["P = 32"] == "test accuracy of epochs 1 to 5, mean (%)", "as the learning rate has not dropped"
+    assert panels["P = 4, 2 epochs"] == "test accuracy after 2 epochs (%)"
+    assert panels["P = 32, 5 epochs"] == "test accuracy of epochs 1 to 5, mean (%)", (
+        "as the learning rate has not dropped"
+    )
 
 
 def test_a_whole_run_is_one_more_seed_of_those_that_end_earlier() -> None:
@@ -69,7 +71,7 @@ def test_a_compressed_schedule_and_other_images_have_panels_of_their_own() -> No
     rows = momentum.table(Results({}, made, made_up_results.REFERENCE))
     assert [row["epoch"] for row in rows if row["source"] == "trained"] == [15, 15, 15]
     figure = momentum.draw(rows)
-    assert [axes.get_title() for axes in figure.axes if axes.axison] == ["", "P = 32", "P = 32", "P = 32"]
+    assert [axes.get_title() for axes in figure.axes if axes.axison] == ["", *3 * ["P = 32, 15 epochs"]]
     note = " ".join(_legend.notes_of(figure))
     for said in (
         "CIFAR-10 (JPEG folder), density 0.001, float32, first 15 of 141 epochs, n = 1",

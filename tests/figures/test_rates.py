@@ -10,7 +10,7 @@ from repro.iteration_time import DILATED
 from repro.report import summaries
 
 DATA = summaries.load()
-SOURCES = {"published", "simulated", "measured, time dilated", "as plotted by the authors"}
+SOURCES = {"published, in grey", "simulated, in colour", "measured, time dilated", "as plotted by the authors"}
 
 
 @pytest.mark.parametrize("item", [scaling_efficiency, throughput, allreduce_time], ids=lambda item: item.TITLE)

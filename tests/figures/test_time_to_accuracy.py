@@ -40,7 +40,7 @@ def test_what_misses_the_target_has_its_best_and_no_minutes() -> None:
     figure = time_to_accuracy.draw(rows)
     said = "resnet20, P = 4 and 32: 90 % on the schedule of 141 epochs, float32, in curves of P = 4: dense: epoch 10"
     assert said in " ".join(figure.notes).replace("ResNet-20", "resnet20")
-    assert "gTop-k: not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
+    assert "gTop-k (ρ = 0.001): not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
     assert {line.get_label() for panel in figure.axes for line in panel.get_lines()} == {"dense", "Top-k"}
 
 

@@ -19,6 +19,8 @@ def test_one_name_at_another_speed_is_another_machine() -> None:
     assert not same_machine.alike(EPYC, SLOW)
     assert same_machine.alike({"cpu": "AMD EPYC"}, {"cpu": "AMD EPYC"})  # as old summaries tell it
     assert not same_machine.alike(EPYC, {"cpu": "AMD EPYC"})
+    by_a_hair = [EPYC | {"rates": EPYC["rates"] | {"float32_gflops": rate}} for rate in (1.3**18.49, 1.3**18.51)]
+    assert same_machine.kind(by_a_hair[0]) != same_machine.kind(by_a_hair[1]) and same_machine.alike(*by_a_hair)
 
 
 def test_a_gpu_beside_which_a_run_computed_is_none_of_its_own() -> None:

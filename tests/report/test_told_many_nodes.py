@@ -37,8 +37,8 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
         "ends at N % there with a loss of N (n = 1): N points below dense[...]moves N times in 141 epochs there, not "
         "56,[...] P times as seldom as an entry moves: N times in the whole run on 32 nodes, N times at a density of "
         "0.0001 on 4, N times at 0.001, and N times with Top-k on 32.[...]over the N whole runs, ours and the "
-        "reference curves, N) better than the moves (N;[...]and without the one of larger updates, which is told "
-        "below, N."
+        "reference curves, the gap follows it hardly better (rank correlation N) than the moves (N), and over our own "
+        "N equally (N and N;"
     )
     rows = gap_over_moves.table(summaries.load())
     whole = [row for row in rows if row["whole"]]
@@ -46,19 +46,20 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
         (row["nodes"], row["density"]): row for row in whole if row["source"] == "trained" and "gtopk" in row["algo"]
     }
     few, usual, on_32 = ours[4, 0.0001], ours[4, 0.001], ours[32, 0.001]
-    usual_size = [row for row in whole if (row["gain"] or 0) <= 10]
-    assert len(usual_size) == len(whole) - 1
+    own = [row for row in whole if row["source"] == "trained"]
     found = [
         spearmanr([row[x] for row in rows], [row["below_dense"] for row in rows])[0]
-        for rows, x in ((whole, "sent"), (whole, "moves"), (usual_size, "sent"))
+        for rows in (whole, own)
+        for x in ("sent", "moves")
     ]
     expected = [at[141], sparse.curve[-1]["train_loss"], accuracy - at[141], on_32["moves"]]
     (all_of_them,) = (row for row in whole if (row["source"], row["algo"], row["nodes"]) == ("trained", "topk", 32))
     expected += [row["sent"] for row in (on_32, few)] + [round(usual["sent"]), all_of_them["sent"]]
-    expected += [len(whole), *found]
+    expected += [len(whole), *found[:2], len(own), *found[2:]]
     assert said == pytest.approx(expected, abs=0.051)
-    assert said[1] == pytest.approx(expected[1], abs=0.00051) and said[-3:] == pytest.approx(found, abs=0.0051)
-    assert found[0] < found[1] and round(few["below_dense"], 1) == 2.1
+    assert said[1] == pytest.approx(expected[1], abs=0.00051)
+    assert [said[place] for place in (-5, -4, -2, -1)] == pytest.approx(found, abs=0.0051)
+    assert round(few["below_dense"], 1) == 2.1
 
 
 def after_15_epochs() -> list[Row]:
@@ -70,13 +71,16 @@ def test_one_selection_for_all_is_told_as_the_table_has_it() -> None:
     found = {
         row["algorithm"]: row for row in rows if (row["lr / (1 - momentum)"], row["density"] > 0.001) == (1, False)
     }
-    found["dense"] = next(row for row in rows if row["algorithm"] == "dense")
+    found["dense"] = next(row for row in rows if (row["algorithm"], row["lr / (1 - momentum)"]) == ("dense", 1))
     assert {row["epochs averaged"] for row in rows} == {5}
     expected = [found[name] for name in ("ScaleCom", "Top-k", "gTop-k corrected", "dense")]
     assert all(row["n"] == 1 for row in expected)
     assert told(
         "By the mean of epochs 11 to 15 it has N %, Top-k N %, gTop-k corrected N % and dense N % (32 nodes, n = 1 each"
     ) == pytest.approx([row["test accuracy (%)"] for row in expected], abs=0.051)
+    moves = found["ScaleCom"]["times an entry moves"]
+    said = told("hundreds of steps of waiting: in these N an entry moves N times.")
+    assert said == pytest.approx([720, moves], abs=0.051)
 
 
 def test_larger_updates_are_told_as_the_table_has_them() -> None:
@@ -113,22 +117,27 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_summaries_have_it() 
     said = told(
         "without a warm-up and in N bytes a pair (`algo.wire=gaps-bf16`), it is N and the accuracy N %: N points above "
         "dense (n = 1). The density does most of that: with updates of the usual size it has N and N %, N points below "
-        "dense (n = 1). The busiest node sends N kB a step then, a node of dense 2,N kB."
+        "dense (n = 1). The lead is that of larger updates, which dense gains by too: at four times the learning rate "
+        "(0.4) it has N and N %, N points above dense (n = 1). The busiest node sends N kB a step then, a "
+        "node of dense 2,N kB."
     )
     expected = [sent / pairs, row["training loss"], row["test accuracy (%)"], -row["below dense (points)"]]
     expected += [plain[name] for name in ("training loss", "test accuracy (%)", "below dense (points)")]
-    assert row["n"] == plain["n"] == 1 and said[:7] == pytest.approx(expected, abs=0.051)
-    assert [said[1], said[4]] == pytest.approx([expected[1], expected[4]], abs=0.0051)
-    assert said[7] == pytest.approx(sent / 1e3, abs=0.51)
-    assert 2000 + said[8] == pytest.approx(dense.per_step["bytes_sent_worst_rank"] / 1e3, abs=0.51)
+    (large,) = (one for one in after_15_epochs() if (one["algorithm"], one["lr / (1 - momentum)"]) == ("dense", 4))
+    expected += [large["training loss"], large["test accuracy (%)"], -large["below dense (points)"]]
+    assert row["n"] == plain["n"] == large["n"] == 1 and said[:10] == pytest.approx(expected, abs=0.051)
+    assert [said[place] for place in (1, 4, 7)] == pytest.approx([expected[place] for place in (1, 4, 7)], abs=0.0051)
+    assert said[10] == pytest.approx(sent / 1e3, abs=0.51)
+    assert 2000 + said[11] == pytest.approx(dense.per_step["bytes_sent_worst_rank"] / 1e3, abs=0.51)
 
 
 def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
     group, dense = kept_and_dense()
     said = told(
         "At the high learning rate the lead is lost: by the N evaluations of epochs 60 to 80 it has N % and at epoch "
-        "80 a loss of N, dense N % and N. After the first drop of the learning rate it has N % by the N evaluations "
-        "of epochs 84 to 141, and dense N %. It ends at N % with a loss of N, dense at N % with N: N points above"
+        "80 a loss of N, dense N % and N (N % by all its N evaluations there). After the first drop of the learning "
+        "rate it has N % by the N evaluations of epochs 84 to 141, and dense N %. It ends at N % with a "
+        "loss of N, dense at N % with N: N points above"
     )
     high = [row["epoch"] for row in group.curve if 60 <= row["epoch"] <= 80]
     low = [row["epoch"] for row in group.curve if row["epoch"] >= 84]
@@ -137,6 +146,9 @@ def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
         for one in (group, dense)
     )
     losses = [one.at(epoch)["train_loss"] for epoch in (80, 141) for one in (group, dense)]
+    every = [100 * row["test_accuracy"] for row in dense.curve if 60 <= row["epoch"] <= 80]
+    assert said[5:7] == [pytest.approx(statistics.fmean(every), abs=0.0051), len(every)]
+    said = [*said[:5], *said[7:]]
     assert group.n == dense.n == 1 and group.whole and dense.whole and (said[0], said[6]) == (len(high), len(low))
     accuracies = [said[place] for place in (1, 3, 5, 7, 8, 10, 12)]
     expected = [mine[0], theirs[0], mine[1], theirs[1], mine[2], theirs[2], mine[2] - theirs[2]]
