@@ -181,6 +181,8 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     if skip:
         if before is not None:
             replica.put_back(before)  # one bad batch would stay in BatchNorm's statistics for good
+        if worker.forward is not replica.model:
+            algorithm.step(replica.gradient, peers)  # counts what DDP has sent inside backward
         time = IterationTime(timer["compute"] - between_s, 0.0, between_s)
         return Step(loss, collective.traffic, time, activations=worker.activations, skipped=True)
 

@@ -254,6 +254,14 @@ def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_p
     assert time["communicate_s"] > 0
 
 
+def test_what_ddp_has_sent_in_a_step_that_is_skipped_is_counted(tmp_path):
+    run = config(tmp_path, "algo=ddp", "steps=4", "lr=1e30", "on_nonfinite=skip")
+    assert loop.run(run)["state"] == "done"
+    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+    assert any(line.get("skipped") for line in lines)
+    assert len({line["bytes_sent"] for line in lines}) == 1 and lines[0]["bytes_sent"] > 1e6
+
+
 def test_the_hooks_of_ddp_send_less(tmp_path):
     """Both by the same processes, each of which imports for seconds what DDP needs."""
     settings = ["algo=ddp", "steps=4", "compare_every=1", "cluster=processes"]
