@@ -95,7 +95,8 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 def _look(row: Row) -> dict[str, Any]:
     if row["density"] == 1 or row["momentum"] != momentum.NONE:
-        return {"linewidth": 0.9, "markersize": 2.5}
+        larger = {"label": _name(row), "linestyle": ":"} if _size(row) != 1 else {}
+        return {"linewidth": 0.9, "markersize": 2.5, **larger}
     usual = _size(row) == 1.0
     return {
         "label": _name(row),
@@ -109,7 +110,7 @@ def _look(row: Row) -> dict[str, Any]:
 
 def _name(row: Row) -> str:
     if row["density"] == 1 or row["momentum"] != momentum.NONE:
-        return _draw.algo_name(row["algo"])
+        return ", ".join([_draw.algo_name(row["algo"]), *_larger(row)])
     return f"gTop-k, no momentum, {_own(row)}"
 
 
@@ -120,9 +121,12 @@ def _size(row: Row) -> float:
 
 def _own(row: Row) -> str:
     """Returns what a run without momentum has of its own."""
-    larger = [f"updates × {_size(row):g}"] * (_size(row) != 1.0)
     rounded = [str(row["format"])] * (row["format"] != "pairs")
-    return ", ".join([f"ρ = {row['density']:g}", *larger, *rounded])
+    return ", ".join([f"ρ = {row['density']:g}", *_larger(row), *rounded])
+
+
+def _larger(row: Row) -> list[str]:
+    return [f"updates × {_size(row):g}"] * (_size(row) != 1.0)
 
 
 def _ends(rows: list[Row], nodes: int) -> list[Row]:
@@ -143,7 +147,8 @@ def best(rows: list[Row]) -> str:
     """Says in one sentence how the best of ours on the most nodes ended beside dense; "" where one was not run."""
     nodes = max((row["nodes"] for row in rows), default=0)
     ends = _ends(rows, nodes)
-    dense = next((row for row in ends if row["density"] == 1), None)
+    every = {_size(row): row for row in ends if row["density"] == 1}
+    dense = every.get(1.0)
     ours = next((row for row in ends if row["momentum"] == momentum.NONE), None)
     if dense is None or ours is None:
         return ""
@@ -151,7 +156,9 @@ def best(rows: list[Row]) -> str:
         f", with {100 * ours['sent'] / dense['sent']:.1f} % of dense's bytes" if ours["sent"] and dense["sent"] else ""
     )
     accuracies = (f"{100 * row['test_accuracy']:.2f} %" for row in (ours, dense))
-    larger = f", updates {_size(ours):g} times as large as dense's" * (_size(ours) != _size(dense))
+    larger = f", updates {_size(ours):g} times as large as dense's" * (_size(ours) != 1)
+    if _size(ours) != 1 and (as_large := every.get(_size(ours))):
+        share = f" ({100 * as_large['test_accuracy']:.2f} % with updates as large){share}"
     return (
         f"On {nodes} nodes gTop-k without momentum (density {ours['density']:g}{larger}, `algo.wire={ours['format']}`) "
         f"ends at {' and dense at '.join(accuracies)}{share} ({_draw.model_name(ours['model'])}, {ours['schedule']}, "

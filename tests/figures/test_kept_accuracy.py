@@ -61,4 +61,7 @@ def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
         "`algo.wire=gaps-bf16`) ends at 87.25 % and dense at 86.00 %, with 2.0 % of dense's bytes (ResNet-20, 141 "
         "epochs, n = 1)."
     ) in said
+    large = made_up("dense", 0.88, lr=0.4, density=1.0)
+    said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS), large), "")
+    assert "and dense at 86.00 % (88.00 % with updates as large), with 2.0 % of dense's bytes" in said
     assert "Beyond the paper" not in page_parts.status(results(), "")
