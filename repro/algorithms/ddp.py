@@ -80,7 +80,7 @@ class Algorithm(algorithms.Algorithm):
         if self.inner is not None:
             return self.inner.step(gradient, collective)
         if self.messages is None:
-            if self.hook == "fp16":  # divided before the sum, as by PyTorch's hook, which else would overflow
+            if self.hook == "fp16":  # divided before the sum, which could overflow, as by PyTorch's hook
                 return gradient.copy_(collective.all_reduce(gradient.half().div_(collective.size)))
             return collective.all_reduce(gradient).div_(collective.size)
         self.steps += 1
@@ -132,7 +132,7 @@ class Algorithm(algorithms.Algorithm):
 def factors(shapes: Shapes, rank: int) -> list[int]:
     """Counts the elements that PowerSGD's hook sums (Vogels et al., NeurIPS 2019): uncompressed, all P, all Q.
 
-    Without those of which there are none: of nothing gloo sends nothing.
+    Empty sums are left out, as gloo sends nothing for them.
     A layer [n, ...] with n x c entries takes rank (n + c) elements if that is less than half, as in the hook.
     """
     whole, left, right = 0, 0, 0

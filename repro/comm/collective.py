@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from repro.clock import finish_stream
-from repro.comm.traffic import HEADERS_BYTES, Round, Traffic, ring
+from repro.comm.traffic import Round, Traffic, ring
 
 
 class Transport(Protocol):
@@ -21,6 +21,8 @@ class Transport(Protocol):
 
     rank: int
     size: int
+    segments: int  # messages of a round of its `all_reduce`; 0: as many as gloo's own sends
+    header: int  # bytes around a message
 
     def send(self, x: Tensor, peer: int) -> None: ...
 
@@ -52,8 +54,6 @@ class Collective:
         self.transport = transport
         self.names = names or range(transport.size)
         self.rank, self.size = transport.rank, transport.size
-        self.segments = getattr(transport, "segments", 0)  # of a round of its all_reduce, where that is not gloo's own
-        self.header = getattr(transport, "header", HEADERS_BYTES)
         self.traffic = Traffic()
         self.seconds, self.hidden_s = 0.0, 0.0
         self.other: Collective | None = None  # made by `aside`
@@ -65,7 +65,7 @@ class Collective:
             with self._span("all_reduce"):
                 self.transport.all_reduce(x)
             done = ring(self.rank, self.size, x.numel(), x.element_size())
-            self.traffic.add(done._replace(segments=self.segments, header=self.header))
+            self.traffic.add(done._replace(segments=self.transport.segments, header=self.transport.header))
         return x
 
     def all_gather(self, x: Tensor) -> Tensor:
@@ -101,14 +101,14 @@ class Collective:
     def send(self, x: Tensor, peer: int) -> None:
         with self._span("send", peer):
             self.transport.send(x, peer)
-        self.traffic.add(Round(peer, x.nbytes, None, 0, header=self.header))
+        self.traffic.add(Round(peer, x.nbytes, None, 0, header=self.transport.header))
 
     def recv(self, like: Tensor, peer: int) -> Tensor:
         """Receives a tensor of the shape and dtype of `like` from `peer`."""
         received = torch.empty_like(like)
         with self._span("recv", peer):
             self.transport.recv(received, peer)
-        self.traffic.add(Round(None, 0, peer, received.nbytes, header=self.header))
+        self.traffic.add(Round(None, 0, peer, received.nbytes, header=self.transport.header))
         return received
 
     def broadcast(self, x: Tensor, root: int = 0) -> Tensor:
@@ -151,7 +151,7 @@ class Collective:
     def _transfer(self, name: str, x: Tensor, to: int, into: Tensor, source: int) -> None:
         with self._span(name, *dict.fromkeys((to, source))):
             self.transport.exchange(x, to, into, source)
-        self.traffic.add(Round(to, x.nbytes, source, into.nbytes, header=self.header))
+        self.traffic.add(Round(to, x.nbytes, source, into.nbytes, header=self.transport.header))
 
     @contextmanager
     def _span(self, name: str, *peers: int) -> Iterator[None]:

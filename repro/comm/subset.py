@@ -31,11 +31,11 @@ def _name(part: Collective, place: int | None) -> int | None:
 class Subset:
     """A transport among some ranks of another: member i is the rank `members[i]`."""
 
-    segments = 1
+    segments = 1  # a round of `all_reduce` is one message of the whole transport
 
     def __init__(self, whole: Transport, members: Sequence[int]):
         self.whole, self.members = whole, members
-        self.rank, self.size = members.index(whole.rank), len(members)
+        self.rank, self.size, self.header = members.index(whole.rank), len(members), whole.header
 
     def send(self, x: Tensor, peer: int) -> None:
         self.whole.send(x, self.members[peer])

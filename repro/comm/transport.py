@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from repro.clock import finish_stream
+from repro.comm.traffic import HEADERS_BYTES
 
 NEVER_S = 7 * 86400.0  # poll takes 24 days; a watchdog looks after the run: it counts beats, gloo the time of a clock
 
@@ -23,6 +24,8 @@ class GroupTransport:
 
     Gloo moves CPU memory: a CUDA tensor passes through pinned CPU buffers. NCCL needs one GPU per rank.
     """
+
+    segments, header = 0, HEADERS_BYTES
 
     def __init__(
         self,
@@ -125,6 +128,8 @@ class MemoryTransport:
     On a GPU they stay there. Each rank waits for its own stream before it hands a copy over, and before it lets go of
     one: ranks may use unlike streams, and the memory of a copy serves its sender's stream again.
     """
+
+    segments, header = 0, HEADERS_BYTES  # counted as if gloo carried them
 
     def __init__(self, rank: int, wires: Wires):
         self.rank, self.size, self.wires = rank, wires.size, wires

@@ -188,6 +188,7 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
 
 def _limits(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
     """Returns the accuracies, in percent, between which all panels of a model with whole runs are drawn."""
+    told = ("algo", "nodes", "density", "batch_per_node", "schedule", "precision", "data")
     ends: dict[str, dict[tuple[object, ...], float]] = {}  # of whole runs, each at its last evaluation
     tops: dict[str, float] = {}
     for row in rows:
@@ -195,8 +196,7 @@ def _limits(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
             percent = metric.ACCURACY.unit * accuracy
             tops[row["model"]] = max(tops.get(row["model"], 0.0), percent)
             if row["whole"]:
-                run = tuple(row.get(name) for name in ("algo", "nodes", "density", "schedule", "precision", "data"))
-                ends.setdefault(row["model"], {})[run] = percent
+                ends.setdefault(row["model"], {})[tuple(row.get(name) for name in told)] = percent
     return {
         model: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[model] + END_POINTS / 10)
         for model, own in ends.items()
@@ -251,6 +251,12 @@ def drops(panel: Axes, rows: list[Row]) -> None:
 def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:
     scaled = [row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")} for row in rows]
     return scaled if x == "epoch" else [row | {x: None if row[x] is None else row[x] / 60} for row in scaled]
+
+
+def cut_note(rows: Iterable[Row]) -> str:
+    """Returns one line where accuracies have an axis that does not begin at 0."""
+    cut = any(row["whole"] and row.get(metric.ACCURACY.key) is not None for row in rows)
+    return "Accuracies below the axes are cut off." if cut else ""
 
 
 def missing(rows: list[Row], models: Sequence[str], experiment: str) -> str:

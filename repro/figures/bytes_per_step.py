@@ -15,7 +15,7 @@ SHADES = {"gaps": 1.0, "gaps-bf16": 0.75, "packed": 0.5}  # of other wire format
 
 
 def table(results: Results) -> list[Row]:
-    """Returns the bytes of the busiest node, with and without headers, and of the mean node in one recorded step."""
+    """Returns the bytes of the busiest node, with and without headers (gloo's), and of the mean node in one step."""
     rows = []
     for group in results.groups("bytes_per_step"):
         for record in group.recorded[-1:]:

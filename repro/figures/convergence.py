@@ -9,7 +9,6 @@ from repro.tables import Row
 TITLE = "Convergence of dense, Top-k and gTop-k S-SGD"
 COMMAND = _curves.CONVERGENCE
 WIDTH = "double"
-TIMED = 128  # authors' script: of ResNet-20 and VGG-16
 
 
 def table(results: Results) -> list[Row]:
@@ -28,16 +27,16 @@ def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
     timed = [row for row in rows if row["published_s"] is not None]
     time = (
-        f"Minutes: as many samples at the throughput in the authors' script, which timed {TIMED} samples a node. "
-        "Smaller batches are exchanged more often: of these the minutes are too few, most of all dense's. An "
-        "algorithm without a published throughput has no such curve."
+        "Minutes: as many samples at the throughput in the authors' script, timed at batch 128 per node. With smaller "
+        "batches a sample needs more exchanges, so that the minutes are too few, most of all for dense. An algorithm "
+        "without a published throughput has no such curve."
     )
     _legend.note(
         figure,
         *_draw.runs_note(rows),
         _curves.reference_note(rows),
         time if timed else "",
-        "Accuracies below the axes are cut off." if any(row["whole"] for row in rows) else "",
+        _curves.cut_note(rows),
         _curves.missing(rows, _draw.IMAGES, "convergence"),
     )
     return figure

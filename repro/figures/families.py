@@ -1,7 +1,6 @@
 """Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
 
 import textwrap
-from collections import Counter
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -39,11 +38,12 @@ def table(results: Results) -> list[Row]:
     Seconds of unlike machines do not compare: runs on others than the machine of most have none.
     """
     families = [group for group in results.groups("families", ACCURACY) if group.curve]
-    kinds = Counter(same_machine.kind(group.machine) for group in families)
+    machines = [group.machine for group in families]
+    usual = max(machines, key=lambda one: sum(same_machine.alike(one, other) for other in machines), default={})
     rows = []
     for group in families:
         last = _curves.of_group(group)[-1]
-        here = same_machine.kind(group.machine) == kinds.most_common(1)[0][0]
+        here = same_machine.alike(group.machine, usual)
         times = group.iteration_time if here else []
         milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
         rows.append(

@@ -42,7 +42,7 @@ def table(results: Results) -> list[Row]:
 
 def _kind(group: Group) -> tuple[Any, ...]:
     model, _, *others = prefixes.kind(group)
-    return model, *others, group.batch
+    return model, *others
 
 
 def _rows(group: Group) -> list[Row]:

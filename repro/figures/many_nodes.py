@@ -25,7 +25,7 @@ def table(results: Results) -> list[Row]:
     if not own:
         return []
     every = [*own, *results.groups("convergence", ACCURACY)]
-    alike = [group for group in every if _kind(group) == _kind(own[0])]
+    alike = [group for group in every if prefixes.kind(group) == prefixes.kind(own[0])]
     ends = {min(group.epochs for group in own), *(group.epochs for group in own if group.whole)}
     return [row for epoch in sorted(ends) for row in _at(alike, epoch)]
 
@@ -35,10 +35,6 @@ def _at(groups: list[Group], epoch: float) -> list[Row]:
     pooled = prefixes.at_epoch(groups, epoch, over)
     dense = next((one.mean for one in pooled if one.group.algo == "dense" and has_usual_rate(one.group.settings)), None)
     return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
-
-
-def _kind(group: Group) -> tuple[object, ...]:
-    return *prefixes.kind(group), group.batch
 
 
 def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:

@@ -155,7 +155,9 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
             f"{kind[2]}, {kind[4]}, n = {counts}."
         )
     if any(row["n"] == 1 for row in runs):
-        lines.append("Single runs of one setting differ by a point or more: gaps as small are none where n = 1.")
+        lines.append(
+            "Single runs of one setting differ by a point or more, so gaps of that size mean nothing where n = 1."
+        )
     if any(row["rule"] == momentum.NONE for row in runs):
         lines.append("No momentum: ten times the learning rate, where no other is named.")
     return lines

@@ -23,7 +23,7 @@ from repro.tables import Row
 
 TITLE = "Predicted time to an accuracy over bandwidth"
 COMMAND = _curves.CONVERGENCE
-TIMED = ("convergence", "momentum")  # experiments whose runs have seconds of an iteration
+TIMED = ("convergence", "momentum")  # experiments with timed runs of the settings whose curves are compared
 ALSO = ("repro run experiment=momentum",)
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
@@ -55,6 +55,8 @@ def table(results: Results) -> list[Row]:
                 continue
             chosen = time_to_target.comparable(own, target, nodes)
             here = _on_one_machine(chosen, timed)
+            if not here:
+                continue
             for found in time_to_target.of_each_algorithm(chosen, target):
                 rows += _minutes(found, nodes, sizes[0], _seconds(found.group, here))
     return rows
@@ -75,9 +77,9 @@ def highest(trained: Sequence[Group], nodes: int = 0) -> float | None:
 
 
 def _form(group: Group) -> str | None:
-    """Returns the name under which `closed_form` knows the algorithm's messages; None if it, k or time is unknown."""
+    """Returns the name under which `closed_form` knows the algorithm's messages; None if it or k is unknown."""
     about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
-    known = group.timed and group.per_step.get("k")
+    known = group.per_step.get("k")
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
 
 

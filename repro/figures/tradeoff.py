@@ -59,11 +59,12 @@ def draw(rows: list[Row]) -> Figure:
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "
-        "out may have to be made up for in steps. An algorithm is on the map only if committed runs (ResNet-20; sparse "
-        f"ones on {rows[0]['nodes']} nodes, where they were trained on so many) do not show that it ends more than "
-        f"{MARGIN:g} point below dense; by how many is in the CSV.",
+        "out may have to be made up for in steps. An algorithm is on the map only if it was trained and is not shown "
+        f"to end more than {MARGIN:g} point below dense; of one seed, five deviations between single runs beyond that "
+        f"would show it (ResNet-20; sparse ones uncompressed and on {rows[0]['nodes']} nodes, others mostly over three "
+        "compressed epochs on 4). Points below dense are in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
-        "or waits as latency grows, of BERT-Large on 128 GPUs.",
+        "as latency grows, of BERT-Large on 128 GPUs.",
     )
     return figure
 

@@ -11,7 +11,7 @@ from repro.config import groups
 OPTIONS = {"selector": "exact", "correction": 0.0, "mask": "none", "clip": 0.0, "boost": 1.0, "gain": 1.0}
 
 SCHEDULE = {  # what steers the updates of a whole run, and how it is said
-    "schedule_epochs": "a schedule of epochs:",
+    "schedule_epochs": "epochs of the schedule:",
     "lr": "learning rate",
     "lr_warmup_epochs": "epochs of learning rate warm-up:",
     "lr_drops": "learning rate drops at epochs",

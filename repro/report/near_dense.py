@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from repro.config import groups
 from repro.metric import ACCURACY
 from repro.report import intervals, prefixes
 from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
-from repro.report.intervals import Interval
+from repro.report.intervals import FAR, Interval
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
 from repro.report.verdicts import EPSILON, MARGIN
+from repro.tables import Row
 
 MODEL, DATA = "resnet20", "cifar10"  # with which all algorithms were trained
 
 
-def is_near(difference: Interval | None) -> bool:
-    """Returns whether runs were made, and they do not show that it ends more than the margin below dense."""
-    return difference is not None and difference.high >= -MARGIN - EPSILON
+class Ending(NamedTuple):
+    """Says by how many points of test accuracy an algorithm is above dense, and whether it counts as near."""
+
+    points: float
+    near: bool
 
 
-def differences(results: Results, nodes: int, density: float | None) -> dict[str, Interval]:
-    """Returns by how many points of test accuracy each algorithm is above dense where both were trained longest.
+def endings(results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
+    """Returns how each algorithm ends beside dense, where both were trained longest.
 
-    Of schedules as they are written, else of compressed ones, and paired by seed. What a sparse algorithm learns
-    depends on how many nodes share an update's k entries: for more nodes than any was trained on, the most of these
-    count; for fewer, the fewest. What others learn is taken from any number.
+    It is near unless its runs show that it is more than the margin below: by the interval of several seeds, and by FAR
+    deviations between single runs. Schedules as they are written count before compressed ones, which say nothing of
+    sparse algorithms: those start slowly. What these learn also depends on how many nodes share an update's k entries:
+    their runs on the most nodes count, of all P on which any was trained at this density, that are no more than
+    `nodes` (where there are none, the fewest). What others learn is taken from any P.
     """
     trained = [group for _, group in results.all_groups() if _counts(group)]
-    dense = [group for group in trained if group.algo == "dense"]
-    sizes = {group.nodes for group in trained if group.settings["density"] < 1}
+    sparse = [group for group in trained if group.settings["density"] == density != 1 and not group.compressed]
+    sizes = {group.nodes for group in sparse}
     there = max((size for size in sizes if size <= nodes), default=min(sizes, default=nodes))
+    whole = [group for group in trained if group.settings["density"] == 1]
+    known = whole + [group for group in sparse if group.nodes == there]
+    dense = [group for group in whole if group.algo == "dense"]
     noise, found = intervals.noise_of_repeats(results.reference), {}
-    for algo in {group.algo for group in trained} - {"dense"}:
-        own = [
-            group
-            for group in trained
-            if group.algo == algo
-            and (group.settings["density"] == 1 or (group.settings["density"], group.nodes) == (density, there))
-        ]
-        if (difference := _difference(own, dense, noise)) is not None:
-            found[algo] = difference
+    for algo in {group.algo for group in known} - {"dense"}:
+        pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
+        if pair is not None:
+            found[algo] = _ending(_difference(*pair, noise), noise)
     return found
 
 
@@ -63,33 +66,36 @@ def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _difference(own: Sequence[Group], dense: Sequence[Group], noise: float | None) -> Interval | None:
+def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[tuple[Pooled, Pooled]]:
+    """Yields an algorithm's runs, pooled over seeds, and dense's beside them, at the last epoch that a run shares."""
     shared = [
-        (not one.compressed, max(epochs), one)
-        for one in own
-        if (epochs := {row["epoch"] for row in one.curve} & _evaluated(_beside(one, dense)))
+        (not group.compressed, max(epochs), group)
+        for group in own
+        if (epochs := {row["epoch"] for row in group.curve} & {row["epoch"] for row in _curves(group, dense)})
     ]
-    if not shared:
-        return None
-    _, epoch, longest = max(shared, key=lambda one: one[:2])
-    over = prefixes.averaged(longest, epoch)
-    ours, theirs = (
-        max(prefixes.at_epoch(_beside(longest, every), epoch, over), key=lambda one: one.n, default=None)
-        for every in (own, dense)
-    )
-    return None if ours is None or theirs is None else _of(ours, theirs, noise)
+    for _, epoch, group in sorted(shared, key=lambda one: one[:2], reverse=True):
+        over = prefixes.averaged(group, epoch)
+        ours, theirs = (prefixes.at_epoch(_like(group, every), epoch, over) for every in (own, dense))
+        if ours and theirs:
+            yield max(ours, key=lambda one: one.n), max(theirs, key=lambda one: one.n)
 
 
-def _of(ours: Pooled, theirs: Pooled, noise: float | None) -> Interval:
+def _like(group: Group, others: Sequence[Group]) -> list[Group]:
+    return [one for one in others if prefixes.kind(one) == prefixes.kind(group)]
+
+
+def _curves(group: Group, others: Sequence[Group]) -> list[Row]:
+    return [row for one in _like(group, others) for row in one.curve]
+
+
+def _difference(ours: Pooled, theirs: Pooled, noise: float | None) -> Interval:
     if seeds := sorted(ours.accuracies.keys() & theirs.accuracies):
         return intervals.of_pairs([ours.accuracies[seed] - theirs.accuracies[seed] for seed in seeds], noise)
     one, other = ((pooled.mean, pooled.std, pooled.n) for pooled in (ours, theirs))
     return intervals.of_means(one, other, noise)
 
 
-def _beside(group: Group, others: Sequence[Group]) -> list[Group]:
-    return [one for one in others if (prefixes.kind(one), one.batch) == (prefixes.kind(group), group.batch)]
-
-
-def _evaluated(runs: Sequence[Group]) -> set[float]:
-    return {row["epoch"] for group in runs for row in group.curve}
+def _ending(difference: Interval, noise: float | None) -> Ending:
+    """Of two seeds the interval is so wide that it shows nothing: the deviation of single runs does."""
+    far = -MARGIN - EPSILON - (FAR * noise if noise else 0.0)
+    return Ending(difference.mean, difference.high >= -MARGIN - EPSILON and difference.mean >= far)

@@ -33,7 +33,7 @@ class Pooled:
 def kind(group: Group) -> tuple[object, ...]:
     """Returns what runs must share to stand in one panel at one epoch, whatever the algorithm and its rates are."""
     compressed = group.settings["epochs"] if group.compressed else None
-    return group.model, group.nodes, group.settings["precision"], compressed, group.data
+    return group.model, group.nodes, group.settings["precision"], compressed, group.data, group.batch
 
 
 def averaged(group: Group, epoch: float) -> int:

@@ -112,9 +112,9 @@ RULES = (
     f"One pair of runs is undecided, unless it lies more than {FAR:g} deviations off the margin. That deviation is the "
     "one between single runs of the same setting among the reference curves, which repeat VGG-16 alone. Summaries "
     "that kept no seed's own accuracy are compared by Welch's interval, which is wider.",
-    "Conditions not met: another schedule, another number of nodes or batch, or other data than the claim's, whatever "
-    "the numbers are. The first epochs of the schedule, or a compressed one, cannot fail a claim about all of it; "
-    "the reference curves' accuracy at the same epoch stands beside.",
+    "Conditions not met: another schedule, learning rate, momentum, weight decay, number of nodes or batch, or other "
+    "data than the claim's, whatever the numbers are. The first epochs of the schedule, or a compressed one, cannot "
+    "fail a claim about all of it; the reference curves' accuracy at the same epoch stands beside.",
     "CIFAR-10 from a folder of JPEGs meets the condition: whether two algorithms end alike is a fair question of two "
     "runs on the same images. Its accuracies are not compared with published ones. So does bfloat16, in both runs.",
     "A range of factors (speed-ups): reproduced if every network's interval lies in the published range, not "

@@ -19,7 +19,7 @@ from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
-from repro.comm.traffic import Round, Traffic, ring
+from repro.comm.traffic import HEADERS_BYTES, Round, Traffic, ring
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
@@ -52,6 +52,8 @@ class Echo:
 
     Every message of the size of `message` is that instead.
     """
+
+    segments, header = 0, HEADERS_BYTES
 
     def __init__(self, rank: int, size: int, message: Tensor | None = None):
         self.rank, self.size, self.message, self.seconds = rank, size, message, 0.0

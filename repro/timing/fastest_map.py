@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from repro.json_text import json_text
 from repro.report import near_dense, same_machine, summaries
 from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
-from repro.report.intervals import Interval
+from repro.report.near_dense import Ending
 from repro.report.verdicts import MARGIN
 from repro.runs import provenance
 from repro.timing import kept_times, node_profile
@@ -60,11 +60,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
     for text, sizes in _left_out(summary).items():
-        say(screen.sentence(
-            f"Left out of the maps of {', '.join(sizes)} nodes, as no committed run shows that they end within "
-            f"{MARGIN:g} point of dense: {text}. Train them: repro run experiment=families algo=NAME, then repro "
-            "results collect"
-        ))  # fmt: skip
+        say(screen.sentence(f"Left out of the maps of {', '.join(sizes)} nodes: {text}"))
     pairs = list(dict.fromkeys((config.model.name, config.nodes) for config in configs))
     known = [(row["model"], row["nodes"]) for row in summary["rows"]]
     left = [pair for pair in pairs if pair not in known]
@@ -106,11 +102,17 @@ def _shown(summary: dict[str, Any], nodes: int) -> list[str]:
 
 
 def _left_out(summary: dict[str, Any]) -> dict[str, list[str]]:
-    """Returns who is on no map, and of which numbers of nodes."""
+    """Says who is on no map and why, and of which numbers of nodes."""
     found: dict[str, list[str]] = {}
-    for nodes in summary["on_map"]:
-        if names := [name for name in summary["contenders"] if name not in _shown(summary, int(nodes))]:
-            found.setdefault(", ".join(names), []).append(nodes)
+    for nodes, below in summary["below_dense"].items():
+        points = dict(zip(summary["contenders"], below, strict=True))
+        off = [name for name in points if name not in _shown(summary, int(nodes))]
+        worse = ", ".join(name for name in off if points[name] is not None)
+        untrained = ", ".join(name for name in off if points[name] is None)
+        reasons = [f"committed runs end more than {MARGIN:g} point below dense ({worse})"] * bool(worse)
+        reasons += [f"there is no run long enough on as many ({untrained})"] * bool(untrained)
+        if reasons:
+            found.setdefault(" or ".join(reasons), []).append(nodes)
     return found
 
 
@@ -131,17 +133,8 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "options": [kept_times.options(algo) for algo in algos.values()],
     })  # fmt: skip
     before = json.loads(OUT.read_text()) if OUT.exists() else {}
-    sizes = {config.nodes for config in configs} | {row["nodes"] for row in before.get("rows", [])}
-    near = {nodes: differences(settings["density"], nodes) for nodes in sorted(sizes)}
-    shown: dict[str, dict[str, Any]] = {
-        "below_dense": {str(nodes): [_below(near[nodes].get(algo.name)) for algo in algos.values()] for nodes in near},
-        "on_map": {
-            str(nodes): [
-                relaxes(algo) == "exact" or near_dense.is_near(found.get(algo.name)) for algo in algos.values()
-            ]
-            for nodes, found in near.items()
-        },
-    }
+    predicted_on = {row["nodes"] for row in before.get("rows", [])}
+    shown = _beside_dense(list(algos.values()), settings["density"], predicted_on | {one.nodes for one in configs})
     if before:
         before.setdefault("options", [{} for _ in before["contenders"]])  # an old file does not say them
     if all(network in settings["networks"] for network in before.get("networks", [])):
@@ -154,7 +147,9 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
             )
         before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
     check_timed(before, configs, machine)
-    if not others and all(item in shown[name].items() for name in shown for item in before.get(name, {"": 0}).items()):
+    on_map = before.get("on_map")  # an old file has one list, for any number of nodes
+    same = isinstance(on_map, dict) and all(on_map.get(key) == shown["on_map"][key] for key in map(str, predicted_on))
+    if same and not others:
         return before | shown
     asked = [(config.model.name, config.nodes) for config in configs]
     if any((row["model"], row["nodes"]) not in asked for row in before.get("rows", [])):
@@ -182,13 +177,25 @@ def settings(config: Config) -> dict[str, Any]:
     return batch | kept_times.settings(config)
 
 
-def differences(density: float | None, nodes: int) -> dict[str, Interval]:
-    """Returns by how many points each algorithm ends above dense in committed runs, with their interval."""
-    return near_dense.differences(summaries.load(), nodes, density)
+def _beside_dense(algos: Sequence[Algo], density: float | None, sizes: Iterable[int]) -> dict[str, dict[str, Any]]:
+    """Returns by number of nodes how far each algorithm ends below dense, in points, and whether it is on a map."""
+    ends = {str(nodes): found for nodes, found in endings(density, sorted(sizes)).items()}
+    return {
+        "below_dense": {
+            nodes: [None if algo.name not in found else round(-found[algo.name].points, 2) for algo in algos]
+            for nodes, found in ends.items()
+        },
+        "on_map": {
+            nodes: [relaxes(algo) == "exact" or (algo.name in found and found[algo.name].near) for algo in algos]
+            for nodes, found in ends.items()
+        },
+    }
 
 
-def _below(difference: Interval | None) -> float | None:
-    return None if difference is None else round(-difference.mean, 2)
+def endings(density: float | None, sizes: Sequence[int]) -> dict[int, dict[str, Ending]]:
+    """Returns how each algorithm ends beside dense in committed runs, by number of nodes."""
+    committed = summaries.load()
+    return {nodes: near_dense.endings(committed, nodes, density) for nodes in sizes}
 
 
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:

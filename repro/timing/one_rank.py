@@ -41,6 +41,7 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.inner.rank, self.inner.size
+        self.segments, self.header = self.inner.segments, self.inner.header
 
     def send(self, x: Tensor, peer: int) -> None:
         self.inner.send(x, peer)
@@ -70,6 +71,7 @@ class Player:
 
     def __init__(self, recorder: Recorder):
         self.rank, self.size, self.replies = recorder.rank, recorder.size, iter(recorder.received)
+        self.segments, self.header = recorder.segments, recorder.header
         self.asides = iter(recorder.asides)
         self.seconds = 0.0
 

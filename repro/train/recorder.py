@@ -79,7 +79,7 @@ class StepRecorder(Algorithm):
             "held_mass": float(before.abs().sum()),
             "selected_mass": float(selected),
             "lost_mass": float((before - after - update.double() * size).abs().sum()),
-            "schedule": self.control.gather_objects([tuple(done)[:5] for done in rounds]),  # without `segments`
+            "schedule": self.control.gather_objects([tuple(done)[:5] for done in rounds]),  # no `segments`, `header`
         }
         if k * size <= LARGEST_SELECTION:
             selection = {"index": local.index.tolist(), "value": local.value.tolist()}

@@ -15,6 +15,7 @@ from repro import algorithms
 from repro.comm import sockets
 from repro.comm.collective import Collective, CollectiveError
 from repro.comm.sockets import Pace, SocketTransport
+from repro.comm.subset import among, join
 from repro.config.compose import compose
 
 PACE = Pace(0.04, 8e6)  # 40 ms, and a microsecond a byte
@@ -125,6 +126,10 @@ def test_counted_bytes_with_their_framing_are_those_at_the_sockets(size: int) ->
         collective.all_reduce(torch.ones(3000))
         collective.all_gather(torch.ones(100))
         collective.shift(torch.ones(7), (collective.rank + 1) % size, (collective.rank - 1) % size)
+        if collective.rank < 2:
+            part = among(collective, [0, 1])
+            part.all_reduce(torch.ones(10))
+            join(collective, part)
         return received(collective) - before, collective.traffic.bytes_sent + collective.traffic.framing
 
     came, counted = zip(*connected(size, talk), strict=True)

@@ -111,7 +111,7 @@ def test_one_seed_is_decided_only_far_from_the_margin() -> None:
         ({"nodes": 8}, "P = 8, not 4"),
         ({"batch_per_node": 64}, "batch 64 per node, not 32"),
         ({"data": {"name": "digits", "image_size": 32}}, "digits, not CIFAR-10"),
-        ({"epochs": 5, "schedule_epochs": 5}, "a schedule of epochs: 5, not 141"),
+        ({"epochs": 5, "schedule_epochs": 5}, "epochs of the schedule: 5, not 141"),
         ({"lr": 0.02}, "learning rate 0.02, not 0.1"),
         ({"lr_warmup_epochs": 0}, "epochs of learning rate warm-up: 0, not 10"),
         ({"lr_drops": [100]}, "learning rate drops at epochs [100], not [81, 122, 155]"),

@@ -103,8 +103,8 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
     theirs = [statistics.fmean(at_83[name]) for name in ("dense", "topk")]
     sentences = (
         "dense has N % at epoch 83, two after the first drop of the learning rate, and gTop-k N %: N points less "
-        "([...]et-20 N at that epoch: of one seed each the two do not differ). The reference curves have N % with "
-        "dense and N % with Top-k there: N points less. From there gTop-k gains N "
+        "([...]et-20 N at that epoch: by one seed each the two networks cannot be told apart). The "
+        "reference curves have N % with dense and N % with Top-k there: N points less. From there gTop-k gains N "
         "points to epoch 103. At the high rate it is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % "
         "and gTop-k N %, by that of 76 to 80 dense has N % and gTop-k N %."
     )

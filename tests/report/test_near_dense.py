@@ -1,0 +1,94 @@
+"""Which algorithms committed runs show to end below dense, and which runs say so."""
+
+from typing import Any
+
+import made_up_groups
+import made_up_results
+import pytest
+
+from repro.config import groups
+from repro.report import near_dense
+from repro.report.near_dense import Ending
+from repro.report.summaries import Results
+
+DENSITY = 0.001
+
+
+def ended(
+    algo: str, accuracy: float, nodes: int = 4, epochs: int = 141, seed: int = 0, **settings: Any
+) -> dict[str, Any]:
+    """A run of the network's and the algorithm's own settings that has this accuracy, in percent, at every epoch."""
+    group = made_up_groups.group("resnet20", algo, nodes=nodes, density=1.0 if algo in ("dense", "qsgd") else DENSITY)
+    usual = {name: groups.algo_default(algo, "resnet20", name) for name in ("lr", "momentum", "density_warmup")}
+    group["settings"] |= {"scale_schedule": False, "epochs": epochs} | usual
+    group["settings"]["algo"] |= {"gain": groups.about(algo).get("gain", 1.0), "options": {}}
+    every = settings.pop("evaluate_every", 1)
+    group["settings"]["algo"]["gain"] = settings.pop("gain", group["settings"]["algo"]["gain"])
+    group["settings"] |= settings
+    row = group["curve"][0]
+    group["curve"] = [
+        row | {"epoch": epoch, "step": 10 * epoch, "test_accuracy": accuracy / 100}
+        for epoch in range(1, epochs + 1)
+        if epoch % every == 0 or epoch == epochs
+    ]
+    return group | {"seeds": [seed], "runs": [f"{algo}-{nodes}-{epochs}-{seed}-{settings}"], "seed_accuracies": []}
+
+
+def found(*runs: dict[str, Any], nodes: int = 4) -> dict[str, Ending]:
+    return near_dense.endings(Results({}, {"one": {"groups": runs}}, made_up_results.REFERENCE), nodes, DENSITY)
+
+
+def test_one_seed_shows_it_only_five_deviations_beyond_the_margin() -> None:
+    """Repeats of the made-up reference lie 0.2 and 0.4 points apart: five deviations are 1.58 points."""
+    ends = {below: found(ended("dense", 88), ended("gtopk", 88 - below))["gtopk"] for below in (0.5, 2.5, 2.7, 20)}
+    assert [end.near for end in ends.values()] == [True, True, False, False]
+    assert ends[2.5].points == pytest.approx(-2.5)
+
+
+def test_a_second_seed_makes_no_algorithm_near() -> None:
+    """Its interval of two seeds, 9 and 13 points below, reaches from -24 to 2."""
+    runs = [
+        ended(algo, accuracy, seed=seed)
+        for seed, own in enumerate((79, 75))
+        for algo, accuracy in (("dense", 88), ("gtopk", own))
+    ]
+    assert found(*runs)["gtopk"] == (pytest.approx(-11), False)
+
+
+def test_the_longest_run_of_the_schedule_as_it_is_written_counts() -> None:
+    short = {"epochs": 5, "scale_schedule": True}
+    dense = [ended("dense", 88), ended("dense", 70, **short)]
+    assert found(*dense, ended("qsgd", 70, **short), ended("qsgd", 50, epochs=15))["qsgd"].points == pytest.approx(-38)
+    assert found(*dense, ended("qsgd", 70, **short))["qsgd"].points == pytest.approx(0)
+    assert found(*dense, ended("qsgd", 70, **short), ended("qsgd", 86))["qsgd"].points == pytest.approx(-2)
+
+
+def test_a_compressed_schedule_says_nothing_of_a_sparse_algorithm() -> None:
+    short = {"epochs": 5, "scale_schedule": True}
+    assert "gtopk" not in found(ended("dense", 70, **short), ended("gtopk", 70, **short))
+
+
+def test_of_sparse_ones_the_most_nodes_up_to_those_asked_for_count() -> None:
+    runs = [
+        ended(algo, accuracy, nodes)
+        for nodes, own in ((4, 87), (32, 60))
+        for algo, accuracy in (("dense", 87), ("gtopk", own))
+    ]
+    runs.append(ended("topk", 87, 4))
+    near = {nodes: {algo: end.near for algo, end in found(*runs, nodes=nodes).items()} for nodes in (2, 4, 16, 32, 128)}
+    assert near[2] == near[4] == near[16] == {"gtopk": True, "topk": True}
+    assert near[32] == near[128] == {"gtopk": False}, "Top-k was not trained on as many"
+
+
+def test_a_curve_that_was_evaluated_seldom_hides_no_shorter_one() -> None:
+    """Before the first drop means of five epochs are compared, which it has not."""
+    dense, seldom = ended("dense", 80, epochs=60), ended("gtopk", 50, epochs=60, evaluate_every=4)
+    assert "gtopk" not in found(dense, seldom)
+    assert found(dense, seldom, ended("gtopk", 79, epochs=40, seed=1))["gtopk"].points == pytest.approx(-1)
+
+
+def test_a_rate_ten_times_as_high_is_the_gain_that_an_algorithm_has() -> None:
+    plain = {"lr": 1.0, "gain": 1.0}
+    assert groups.about("gtopk_exact")["gain"] == 10
+    assert found(ended("dense", 88), ended("gtopk_exact", 88, **plain))["gtopk_exact"].near
+    assert "gtopk_exact" not in found(ended("dense", 88), ended("gtopk_exact", 88, **plain | {"lr": 2.0}))
