@@ -217,6 +217,9 @@ def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
         return result
     except CollectiveError as error:
         raise rank.cause(error) from error
+    except KeyboardInterrupt:  # a second Ctrl-C, where a launcher started this process
+        rank.store.compare_set(watchdog.CAUSE, "", f"rank {rank.number} was stopped at once by a second Ctrl-C")
+        raise
     except BaseException as error:
         known = isinstance(error, RunError | ConfigError)
         if isinstance(error, OSError) and error.errno in FULL:

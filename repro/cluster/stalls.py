@@ -73,7 +73,7 @@ class Effort:
         if now is None:  # no Linux: nothing is known; else another thread, which has ended
             return thread == self.own
         self.used[thread] = now
-        return now - before > LEAST_NS or (thread == self.own and _waits_for_disk(thread))
+        return now - before > LEAST_NS or _waits_for_disk(thread)
 
 
 class Others:

@@ -6,6 +6,7 @@ Commas sweep, `all` sweeps a group, and an experiment has sweeps of its own, who
 import functools
 import itertools
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def parse(text: str) -> Any:
         raise ConfigError(f"{text}: expected KEY=VALUE.{hint}")
     try:
         return _parser().parse_override(text)
-    except HydraException:
+    except (HydraException, ValueError):  # the second: of a number with thousands of digits
         pass
     value = text[len(name) + 1 :]
     if value.startswith("~/"):  # in quotes it would be a folder called ~
@@ -72,7 +73,7 @@ def parse(text: str) -> Any:
         raise ConfigError(
             f"{text}: a comma stands between two values: {name}={','.join(filter(None, words)) or 'A,B'}."
         )
-    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={quote(value)!r}.")
+    raise ConfigError(f"{text!r}: the value cannot be read. Put it in quotes: {name}={shlex.quote(quote(value))}.")
 
 
 def network_files(overrides: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,7 +44,11 @@ def fetch(data: Data) -> None:
             f"data.root={root}: {folder} does not exist, as data.root is the folder that holds imagenet/. "
             f"Type data.root={root.parent}."
         )
-    link = f"`repro data prepare imagenet --from {root} --root data`" if (root / "train").is_dir() else ""
+    link = (
+        f"`repro data prepare imagenet --from {shlex.quote(str(root))} --root data`"
+        if (root / "train").is_dir()
+        else ""
+    )
     hint = f"That folder has train/ itself: {link} links to it." if link else _pack.told(HOW, root)
     raise ConfigError(f"data.root={root} must hold imagenet/: {folder} does not exist. {hint}")
 
@@ -227,7 +232,8 @@ def prepare(source: str | Path | None, root: Path) -> Path:
         pending.symlink_to(folder.resolve(), target_is_directory=True)
         pending.replace(link)
     except OSError as error:
-        pending.unlink(missing_ok=True)
+        with suppress(OSError):
+            pending.unlink()
         raise ConfigError(f"{link} cannot be made: {error}. Choose another folder with --root FOLDER.") from None
     return link
 

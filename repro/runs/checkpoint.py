@@ -11,7 +11,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from repro.runs import metrics
 from repro.runs.metrics import Position
 from repro.whole_files import write_whole
 
-SEEN_S = 10.0  # how long a shared file system may take to show a new file on other machines
+SEEN_S = 20.0  # how long a shared file system may take to show a new file on other machines
 KEEP = 2  # the newest and the one before, to fall back to
 
 
@@ -78,7 +78,7 @@ def check_shared(folder: Path, control: Collective) -> None:
         mark.touch()
     control.barrier()
     end = time.monotonic() + SEEN_S
-    while not (seen := mark.exists()) and time.monotonic() < end:
+    while not (seen := _is_seen(mark)) and time.monotonic() < end:
         time.sleep(0.1)
     who = "" if seen else f"{control.rank} on {socket.gethostname()}"
     blind = [text for text in control.gather_objects(who) if text]
@@ -89,6 +89,14 @@ def check_shared(folder: Path, control: Collective) -> None:
             f"{folder} of rank 0 is not the one of rank {', '.join(blind)}: results= must name one folder that all "
             "machines share"
         )
+
+
+def _is_seen(mark: Path) -> bool:
+    """Looks into the folders first: NFS remembers for a minute that a name was missing, but not past an opening."""
+    for folder in (mark.parent.parent, mark.parent):
+        with suppress(OSError):
+            os.listdir(folder)
+    return mark.exists()
 
 
 def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:

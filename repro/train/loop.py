@@ -138,6 +138,8 @@ class Training:
             if self.due(step):
                 self.evaluate(step)
             self.save(step)
+            if step < self.steps and any_rank(self.rank.control, self.rank.interrupt.is_set()):
+                return self.tell("preempted", step)
             self.phase("training", self.steps, "steps", step)
         self.report_measured()
         return self.tell("done", step)

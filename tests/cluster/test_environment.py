@@ -61,6 +61,8 @@ def test_a_task_that_slurm_binds_to_its_own_cores_does_not_share_them_again(monk
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "16")
     assert threads.of_each(config, 4) == 8, "no more than it has"
     assert threads.of_each(replace(config, threads=3), 4) == 3
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert threads.of_each(config, 4) == 2, "the task is torchrun, whose ranks share its cores"
 
 
 def test_batch_script_and_one_task_steps_are_no_environment():

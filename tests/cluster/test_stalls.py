@@ -1,6 +1,7 @@
 """Who is slow, frozen, hanging or cut off, from what ranks have said."""
 
 import os
+import threading
 
 import pytest
 import torch.distributed as dist
@@ -38,6 +39,23 @@ def test_slow_frozen_hanging_and_cut_off_are_told_apart() -> None:
     ]
     assert seen(cut).startswith("rank 2 is cut off: 2 of the others do not reach it")
     assert seen(cut, looks=stalls.AGREED - 1) is None
+
+
+def test_a_decoder_that_waits_for_a_disk_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank's own thread sleeps meanwhile: its run ended after half a minute in which a disk stood still."""
+    end = threading.Event()
+    decoder = threading.Thread(target=end.wait)
+    decoder.start()
+    try:
+        effort = stalls.Effort()
+        monkeypatch.setattr(stalls, "_waits_for_disk", lambda thread: thread == decoder.native_id)
+        assert [effort.still(busy=False) for _ in range(3)] == [0, 0, 0]
+        monkeypatch.setattr(stalls, "_waits_for_disk", lambda thread: False)
+        monkeypatch.setattr(stalls, "LEAST_NS", 10**18)  # what this thread itself does
+        assert [effort.still(busy=False) for _ in range(3)] == [1, 2, 3]
+    finally:
+        end.set()
+        decoder.join()
 
 
 def test_a_rank_that_was_busy_is_not_cut_off_as_soon_as_it_waits_too() -> None:

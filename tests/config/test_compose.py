@@ -148,10 +148,11 @@ WRONG = {
     "network=a.yaml,b.yaml": "one file at a time",
     "results=2026": "a text, in quotes within quotes if it looks like a number",
     "data.std=[1,1]": "3 numbers, each at least 1e-06",
+    "seed=" + 5000 * "1": "the value cannot be read",
 }
 
 
-@pytest.mark.parametrize("override", WRONG)
+@pytest.mark.parametrize("override", WRONG, ids=lambda text: text[:40])
 def test_what_is_wrong_is_said_in_one_message(override: str) -> None:
     with pytest.raises(ConfigError, match=WRONG[override].replace("?", r"\?")) as caught:
         compose([override])

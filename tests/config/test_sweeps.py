@@ -1,6 +1,7 @@
 """Sweeps become the right points; what is quoted is read back."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,13 @@ PIECES = st.lists(st.sampled_from(SHARDS)).map("".join)
 @given(PIECES | st.text(max_size=20) | st.booleans() | st.none() | st.lists(PIECES, max_size=3))
 def test_a_quoted_value_is_read_back_as_it_was(value: object) -> None:
     assert parse(f"results={quote(value)}").value() == value
+
+
+@pytest.mark.parametrize("value", ["a b/ü%d'\"x", "$(date)", "`date` 'x'"])
+def test_the_quotes_that_are_offered_are_read_by_a_shell_as_they_are_meant(value: str) -> None:
+    """They were Python's, in which a shell finds no end."""
+    with pytest.raises(ConfigError, match="Put it in quotes") as caught:
+        parse(f"results={value}")
+    word = str(caught.value).partition("Put it in quotes: ")[2].removesuffix(".")
+    typed = subprocess.run(["sh", "-c", f"printf %s {word}"], capture_output=True, text=True, check=True).stdout
+    assert parse(typed).value() == value

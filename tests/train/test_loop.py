@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny_runs import QUICK, bits, config
 
-from repro.cluster import stalls
+from repro.cluster import preempt, stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.iteration_time import IterationTime
@@ -52,6 +52,25 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp
     skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
     assert loop.run(skipping)["state"] == "done"
     assert any(line.get("skipped") for line in run_folder.read_metrics(skipping.folder))
+
+
+def test_a_run_told_to_stop_while_it_evaluates_stops_at_once_and_goes_on(tmp_path, monkeypatch):
+    """It made ten more steps first, for which the time limit may leave no time."""
+    run, evaluate, told = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "epochs=2"), evaluation.evaluate, []
+
+    def evaluated(worker, advance):
+        told.append(worker.rank.interrupt)
+        return evaluate(worker, advance)
+
+    monkeypatch.setattr(evaluation, "evaluate", evaluated)
+    monkeypatch.setattr(preempt.Interrupt, "is_set", lambda self: self in told)
+    assert loop.run(run)["state"] == "preempted"
+    status = json.loads((run.folder / "status.json").read_text())
+    assert status["step"] * 2 == status["steps"]
+    monkeypatch.undo()
+    assert loop.run(run)["state"] == "done"
+    lines = run_folder.read_metrics(run.folder)
+    assert [line["epoch"] for line in lines if line["kind"] == "eval"] == [1, 2]
 
 
 @pytest.mark.parametrize("together", ["off", "on"])
