@@ -209,8 +209,8 @@ def test_a_run_that_failed_between_two_lines_of_its_status_counts_up_to_its_last
 
 def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, monkeypatch) -> None:
     """One of 4 epochs that is told to stop in its third, and one of 2: the same summary, but for times and names."""
-    asked = itertools.count()  # twice every ten steps, once by each rank
-    monkeypatch.setattr(preempt.Interrupt, "is_set", lambda self: 6 <= next(asked) < 1000)
+    asked = itertools.count()  # by each of two ranks, every ten of 64 steps and after each of 4 epochs
+    monkeypatch.setattr(preempt.Interrupt, "is_set", lambda self: 10 <= next(asked) < 1000)
     settings = [*tiny_runs.QUICK, "nodes=2", "batch_per_node=2", "scale_schedule=false", "algo=gtopk"]
     long = tiny_runs.config(tmp_path / "long", *settings, "epochs=4")
     loop.run(long)
