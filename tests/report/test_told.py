@@ -148,9 +148,13 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
             "leaves the velocity; the exact residual rule has N % with momentum and N % without (n = 1 each).",
         ),
         (
-            [by[4, name, where] for name in ("Top-k", "gTop-k exact") for where in (before, masked)],
+            [
+                by[4, name, where]
+                for name in ("Top-k", "gTop-k exact", "gTop-k butterfly")
+                for where in (before, masked)
+            ],
             "gains by both, if less than by having no momentum: N % with momentum before selection, N % masked; gTop-k "
-            "exact has N % with momentum before selection, N % masked (n = 1 each).",
+            "exact has N % with momentum before selection, N % masked, and gTop-k butterfly N and N % (n = 1 each).",
         ),
         ([by[4, "Top-k (delivered, boost 6)", masked]], "counted up to 6 times (`algo.boost=6`), have N % (n = 1)."),
         ([by[4, "random-k (lr 0.01)", none]], "has N % without it at a learning rate of 0.01 (n = 1):"),
