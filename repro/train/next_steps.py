@@ -67,6 +67,8 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
 
 
 def _figures(config: Config) -> Iterator[Suggestion]:
+    if config.experiment == "default":  # nothing is for it
+        return
     for item in sorted(write_items.fed_by(config.experiment), key=lambda item: item.name != config.experiment):
         part = config.epochs < config.schedule_epochs and not config.scale_schedule and item.draw is not None
         # curves of one setting are drawn once, the longest, and committed ones may be longer
