@@ -154,8 +154,9 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
                 for where in (before, masked)
             ],
             "gains by both, if less than by having no momentum: N % with momentum before selection, N % masked; gTop-k "
-            "exact has N % with momentum before selection, N % masked, and gTop-k butterfly N and N % (n = 1 each).",
+            "exact has N % with momentum before selection, N % masked, and gTop-k butterfly N and N %.",
         ),
+        ([by[4, "1-bit SGD", before]], "1-bit SGD has N % with momentum before selection (n = 1 each)."),
         ([by[4, "Top-k (delivered, boost 6)", masked]], "counted up to 6 times (`algo.boost=6`), have N % (n = 1)."),
         ([by[4, "random-k (lr 0.01)", none]], "has N % without it at a learning rate of 0.01 (n = 1):"),
         (
