@@ -53,6 +53,18 @@ def of_pairs(differences: Sequence[float], noise: float | None = None) -> Interv
     return Interval(mean, mean - half, mean + half, n, std, f"{LEVEL} interval of {n} seeds, paired")
 
 
+def of_runs(
+    mine: Mapping[int, float],
+    theirs: Mapping[int, float],
+    means: tuple[tuple[float, float | None, int], tuple[float, float | None, int]],
+    noise: float | None,
+) -> Interval:
+    """Returns by how much the first runs, by seed, are above the second: paired, or by `means` if they share none."""
+    if shared := sorted(mine.keys() & theirs):
+        return of_pairs([mine[seed] - theirs[seed] for seed in shared], noise)
+    return of_means(*means, noise)
+
+
 def of_means(a: tuple[float, float | None, int], b: tuple[float, float | None, int], noise: float | None) -> Interval:
     """Returns the difference of two unpaired means, each with its sample deviation and n (Welch, 1947)."""
     (mean_a, std_a, n_a), (mean_b, std_b, n_b) = a, b

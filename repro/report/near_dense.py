@@ -11,6 +11,7 @@ from repro.report import intervals, prefixes
 from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.intervals import FAR, Interval
+from repro.report.momentum import effective_lr
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
 from repro.report.verdicts import EPSILON, MARGIN
@@ -58,12 +59,11 @@ def _counts(group: Group) -> bool:
 
 def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns settings in which a rate that is as many times the usual one as the algorithm's gain is that gain."""
-    algo, usual = settings["algo"], groups.default(MODEL, "lr")
+    algo = settings["algo"]
     known = groups.about(algo["name"]) if algo["name"] in groups.group_options("algo") else {}
-    gain = known.get("gain", 1.0)
-    if algo.get("gain", 1.0) == 1 != gain and settings["lr"] == usual * gain:
-        return settings | {"lr": usual, "algo": algo | {"gain": gain}}
-    return settings
+    gained = settings | {"lr": groups.default(MODEL, "lr"), "algo": algo | {"gain": known.get("gain", 1.0)}}
+    as_much = algo.get("gain", 1.0) == 1 and effective_lr(settings) == effective_lr(gained)
+    return gained if as_much else settings
 
 
 def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[tuple[Pooled, Pooled]]:
@@ -89,10 +89,8 @@ def _curves(group: Group, others: Sequence[Group]) -> list[Row]:
 
 
 def _difference(ours: Pooled, theirs: Pooled, noise: float | None) -> Interval:
-    if seeds := sorted(ours.accuracies.keys() & theirs.accuracies):
-        return intervals.of_pairs([ours.accuracies[seed] - theirs.accuracies[seed] for seed in seeds], noise)
-    one, other = ((pooled.mean, pooled.std, pooled.n) for pooled in (ours, theirs))
-    return intervals.of_means(one, other, noise)
+    means = (ours.mean, ours.std, ours.n), (theirs.mean, theirs.std, theirs.n)
+    return intervals.of_runs(ours.accuracies, theirs.accuracies, means, noise)
 
 
 def _ending(difference: Interval, noise: float | None) -> Ending:

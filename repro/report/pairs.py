@@ -48,9 +48,8 @@ class Pair:
     def difference(self, noise: float | None) -> Interval:
         """Returns by how many points ours is above the reference, paired by seed where both kept each seed's own."""
         mine, theirs = accuracies(self.ours, self.epoch), accuracies(self.reference, self.epoch)
-        if shared := self.seeds():
-            return intervals.of_pairs([mine[seed] - theirs[seed] for seed in shared], noise)
-        return intervals.of_means(mean(self.ours, self.epoch), mean(self.reference, self.epoch), noise)
+        means = mean(self.ours, self.epoch), mean(self.reference, self.epoch)
+        return intervals.of_runs(mine, theirs, means, noise)
 
 
 def alike(one: Group, other: Group) -> bool:

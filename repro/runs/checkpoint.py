@@ -101,14 +101,13 @@ def _is_seen(mark: Path) -> bool:
 
 def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:
     """Yields the checkpoints that were complete once, each with what is damaged in it now, or None."""
-    for step, target in reversed(_numbered(folder)):
-        if (target / "manifest.json").exists():  # without one it was never complete
-            yield _examined(step, target)
+    for step, target in reversed(_complete(folder)):
+        yield _examined(step, target)
 
 
 def newest_step(folder: Path) -> int:
     """Returns the step after which the newest complete checkpoint was saved, 0 where there is none; reads none."""
-    return max((step for step, target in _numbered(folder) if (target / "manifest.json").exists()), default=0)
+    return max((step for step, _ in _complete(folder)), default=0)
 
 
 def load(target: Path, name: str, device: torch.device) -> Any:
@@ -128,6 +127,11 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(name[1]), path) for name, path in found if name and path.is_dir())
 
 
+def _complete(folder: Path) -> list[tuple[int, Path]]:
+    """Returns those with a manifest: without one it was never complete."""
+    return [(step, path) for step, path in _numbered(folder) if (path / "manifest.json").exists()]
+
+
 def _examined(step: int, target: Path) -> tuple[Checkpoint, str | None]:
     try:
         said = json.loads((target / "manifest.json").read_text())
@@ -142,9 +146,8 @@ def _examined(step: int, target: Path) -> tuple[Checkpoint, str | None]:
 
 def _remove_others(folder: Path, step: int) -> None:
     """Removes all but the KEEP newest whole ones up to `step`; later ones were left by a run that resumed earlier."""
-    numbered = _numbered(folder)
-    kept = [path for at, path in numbered if at <= step and (path / "manifest.json").exists()][-KEEP:]
-    for _, path in numbered:
+    kept = [path for at, path in _complete(folder) if at <= step][-KEEP:]
+    for _, path in _numbered(folder):
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -43,7 +43,7 @@ def _is_beside(group: Group, config: Config) -> bool:
     settings = group.settings
     return (
         (group.model, settings["data"]["name"], group.nodes) == (config.model.name, config.data.name, config.nodes)
-        and settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
+        and group.batch == config.batch_per_node * config.accumulate
         and not (group.compressed or settings.get("bucket_mb") or settings.get("hierarchical"))
         and group.algo in group_options("algo")
     )
