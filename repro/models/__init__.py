@@ -8,9 +8,9 @@ The module maps images [batch, 3, image_size, image_size] to logits [batch, clas
 other, which have all its parameters in their order, and none of which changes its input in place. One whose YAML says
 `reads: text` maps words [batch, sequence] to logits [batch * sequence, classes], and `image_size` is 0.
 
-Weights come from PyTorch's
-process-wide generator, which `load` seeds and restores. The forward pass draws from `generator` alone, the rank's own:
-`load` replaces each nn.Dropout by the rank's, and refuses a network that draws in another way.
+Weights come from PyTorch's process-wide generator, which `load` seeds and restores. The forward pass draws from
+`generator` alone, the rank's own: `load` replaces each nn.Dropout by the rank's, and `sized_only` refuses a network
+that draws in another way.
 """
 
 from __future__ import annotations
@@ -42,22 +42,27 @@ def load(
 ) -> nn.Module:
     """Returns the network on the CPU in training mode; a seed always gives the same weights.
 
-    Raises ConfigError for an unknown name, for images that are too small, and for a forward pass that draws from the
-    process-wide generator: ranks are threads, processes or machines, and would not get the same bits.
+    Raises ConfigError for an unknown name, and for images that are too small.
     """
     if name not in names():
         raise ConfigError(f"model.name={name}: there is no such model. Choose one of {', '.join(names())}.")
     with _initialising, torch.random.fork_rng(devices=[]):
-        _refuse_draws(name, classes, image_size, json.dumps(options))
         torch.default_generator.manual_seed(derive(seed, "weights"))
         return _build(name, classes, image_size, dropout_generator, options)
 
 
 def sized_only(config: Config) -> nn.Module:
-    """Returns the network with shapes but no values."""
+    """Returns the network with shapes but no values.
+
+    Raises ConfigError as `load` does, and for a forward pass that draws from the process-wide generator: ranks are
+    threads, processes or machines, and would not get the same bits. Not in `load`, where each of 32 processes would
+    import for it what PyTorch's meta device needs, for 1.5 s.
+    """
     model, data = config.model, config.data
     with torch.device("meta"):
-        return load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
+        sized = load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
+    _refuse_draws(model.name, data.classes, data.image_size, json.dumps(model.options))
+    return sized
 
 
 def blocks(name: str, model: nn.Module) -> list[nn.Module]:

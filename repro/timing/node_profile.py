@@ -76,7 +76,7 @@ def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = 
 
 
 def published(config: Config) -> Node:
-    paper, name = summaries.load().paper, config.model.name
+    paper, name = summaries.paper(), config.model.name
     parts, rates = paper["breakdown_gtopk_32_nodes"], paper["throughput_per_node"]
     if name not in rates or not isinstance(rates[name], dict):
         known = [model for model, of_model in rates.items() if isinstance(of_model, dict)]

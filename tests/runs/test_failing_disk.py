@@ -4,6 +4,7 @@ The same command then goes on to the same bits. REPRO_EXPLORE=1 takes every oper
 both ways. The walks print how many they took.
 """
 
+import dataclasses
 import json
 import os
 import shutil
@@ -95,8 +96,7 @@ def test_a_run_survives_a_fault_at_each_operation(
     said = tmp_path / "said"
     for at, name in taken:
         place = tmp_path / f"{at}"
-        words = [*RUN, f"results={place}"]
-        run, line = compose(words)[0], ["run", *words]
+        run, line = dataclasses.replace(whole, results=str(place)), ["run", *RUN, f"results={place}"]
         code = in_child(command(line), Disk(place, fault, at, tmp_path / "log"), said)
         at_fault = f"{fault} at operation {at}, {name}: {said.read_text()}"
         assert "Traceback" not in said.read_text(), at_fault
