@@ -49,6 +49,10 @@ class Algorithm(algorithms.Algorithm):
             residual.lerp_(old, 1 - self.beta)
         return update
 
+    def skip_warmup(self) -> None:
+        """Skips to a step that rank 0 leads, the rank that is timed: the others wait for what the leader selects."""
+        self.steps = 0
+
     def state_dict(self) -> dict[str, Any]:
         return {**self.memory.state_dict(), "steps": self.steps}
 

@@ -52,5 +52,5 @@ def to_yaml(line: Fit, name: str, bits_per_s: float, source: str) -> str:
         f"name: {name}\n"
         f"alpha_s: {line.alpha_s:.6e}  # measured, standard error {line.alpha_error:.1e}\n"
         f"beta_s_per_byte: {line.beta_s_per_byte:.6e}  # measured, standard error {line.beta_error:.1e}\n"
-        f"bits_per_s: {bits_per_s:g}  # the line rate\n"
+        f"bits_per_s: {bits_per_s:g}  # {'the line rate' if bits_per_s else 'the line rate is not known'}\n"
     )

@@ -26,22 +26,28 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="bench", help="Measure links, collectives, selection, merging and steps.")
 
 
-def network(overrides: Overrides = None, out: Out = Path("results/lab")) -> None:
+def network(
+    overrides: Overrides = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the files go: results/lab, or results/network outside of the lab.")
+    ] = None,
+) -> None:
     """Measure one-way time against message size between two nodes, and fit alpha and beta.
 
     \b
     repro bench network                                  two nodes of the lab at 1 Gbps
     repro bench network network=ethernet100m --out /tmp/slow
-    torchrun --nproc-per-node 2 -m repro bench network   between ranks that torchrun or srun started
+    torchrun --nproc-per-node 2 -m repro bench network   between ranks that torchrun or srun started, not in the lab
     repro run network=results/lab/network.yaml           use what was measured
     """
     from repro.cluster.environment import discover
     from repro.runs import places
     from repro.timing import bench_links
 
-    places.check_folder(out)
     cluster = "environment" if discover() else "lab"
     one = single(overrides, {"cluster": cluster, "nodes": "2"}, "repro bench network")
+    out = out or Path("results", "lab" if one.cluster.name == "lab" else "network")
+    places.check_folder(out)
     bench_links.measure_network(one, out, typer.echo)
 
 

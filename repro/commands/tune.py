@@ -81,15 +81,15 @@ def tune(
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
-    from repro.timing import before_run, other_settings, planner, to_target
+    from repro.timing import before_run, node_profile, other_settings, planner, to_target
     from repro.train import sweep
 
-    planner.threads(configs[0])
+    node_profile.set_threads(configs[0])
     groups = to_target.trained() if target is not None else []
     wires = values["algo.wire"].split(",")
     choices = planner.rank(planner.candidates(configs, values["relax"], sizes, wires), values["node"], target, groups)
     screen.show(planner.rows(choices))
-    lines = planner.why(choices, values["node"])
+    lines = [*planner.left_out(configs), *planner.why(choices, values["node"])]
     if target is not None:
         lines.append(to_target.origin(target, [choice.reach for choice in choices]))
     command = planner.run_command(choices[0], given)

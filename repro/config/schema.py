@@ -95,6 +95,11 @@ class Config(Checked):
                 f"cluster.authors={self.cluster.authors}: only gTop-k's messages, beside stated compute, are made like "
                 "the authors'; type algo=gtopk node=paper cluster=lab too."
             )
+        if self.cluster.authors != "none" and (self.algo.options.get("route") != "tree" or self.algo.wire != "pairs"):
+            raise ConfigError(
+                f"cluster.authors={self.cluster.authors}: the authors' code sends whole pairs along a tree; leave "
+                "algo.route and algo.wire out."
+            )
         if self.cluster.authors != "none" and (self.bucket_mb is not None or self.nodes < 2):
             raise ConfigError(f"cluster.authors={self.cluster.authors}: type nodes=2 or more, and no bucket_mb.")
         if sorted(self.lr_drops) != self.lr_drops:

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from repro import algorithms
+from repro.algorithms import ddp
 from repro.comm import bucket_spans, replay
 from repro.comm.common_start import from_common_start
 from repro.comm.traffic import Link, Round
@@ -141,7 +142,8 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
     Where buckets overlap, a rank sleeps instead of computing; DDP itself runs, over layers whose backward sleeps.
     Where time is dilated, sleep lasts D times as long, and what was measured is divided by D.
     """
-    wire, dilation = rank.collective.transport, rank.dilation
+    wraps, dilation = algorithms.of(config.algo).wraps, rank.dilation
+    wire = ddp.group_transport(rank.collective) if wraps else rank.collective.transport  # what it sends by itself
 
     def time_it(action: Callable[[], object]) -> float:
         return statistics.median(from_common_start(action, rank, REHEARSALS)[1:]) / dilation
@@ -151,7 +153,7 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
         return calibration.iteration(communicate)
     shapes = [layer.shape for layer in worker.replica.model.parameters()]
     algorithm = aggregator.load(config, shapes, rank)
-    if algorithm.wraps:
+    if wraps:
         moments = [dilation * moment for moment in calibration.ready]
         model = sleeping_model.StandIn(shapes, moments, rank.sleep_until)
         wrapped = algorithm.wrap(model, rank.collective)

@@ -29,25 +29,31 @@ ONE_WAY = {"one way": "seconds", "spread": "spread_s", "fit": "fit_s"}  # column
 
 
 def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> None:
-    """Plays ping-pong between two ranks; writes out/network.json and network.yaml. Raises ConfigError, RunError."""
+    """Plays ping-pong between two ranks; writes out/network.json and network.yaml. Raises ConfigError, RunError.
+
+    The line rate of what is not the lab is not known.
+    """
     if config.nodes != 2 or config.cluster.name == "local":
         raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
     node_profile.check_nothing_stated([config])
     points = ranks.launch(config, ping_pong, ranks.no_data)
     if points is None:  # another rank of torchrun or srun
         return
+    in_lab = config.cluster.name == "lab"
+    bits_per_s = config.network.bits_per_s if in_lab else 0.0
     # A full token bucket lets its bytes pass at once. A line cannot fit that step, so sizes near it are left out.
     # Where messages are held, it lets nothing through earlier.
-    credit = lab.burst(config.network.bits_per_s) if config.cluster.name == "lab" and not config.cluster.held else 0
+    credit = lab.burst(bits_per_s) if in_lab and not config.cluster.held else 0
     points = [{**point, "fitted": not credit < 4 * point["bytes"] < 16 * credit} for point in points]
     fitted = [point for point in points if point["fitted"]]
     line = link_fit.fit([p["bytes"] for p in fitted], [p["seconds"] for p in fitted])
     out.mkdir(parents=True, exist_ok=True)
     slowed = f" cluster.dilation={config.cluster.dilation}" if config.cluster.dilation != 1 else ""
-    source = f"repro bench network cluster={config.cluster.name} network={config.network.name}{slowed}"
-    name = f"{config.cluster.name}_{config.network.name}"
-    write_whole(out / "network.yaml", link_fit.to_yaml(line, name, config.network.bits_per_s, source))
-    report = {"command": source, **asdict(line), "bits_per_s": config.network.bits_per_s, "points": points}
+    source = f"repro bench network cluster={config.cluster.name}"
+    source += f" network={config.network.name}{slowed}" if in_lab else ""
+    name = f"lab_{config.network.name}" if in_lab else "measured"
+    write_whole(out / "network.yaml", link_fit.to_yaml(line, name, bits_per_s, source))
+    report = {"command": source, **asdict(line), "bits_per_s": bits_per_s, "points": points}
     write_whole(out / "network.json", json_text(report, indent=1) + "\n")
     screen.show(one_way([{**p, "fit_s": line.alpha_s + line.beta_s_per_byte * p["bytes"]} for p in points]))
     say(
@@ -55,14 +61,16 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
         f"beta {1e9 * line.beta_s_per_byte:.3f} +- {1e9 * line.beta_error:.3f} ns per byte "
         f"(largest misfit {line.misfit:.0%}); {PAPER}"
     )
-    say(f"use it: network={out / 'network.yaml'}   draw it: repro plot figures --only point_to_point")
+    drawn = in_lab and out == Path("results/lab")  # where the figure reads it
+    draw = "   draw it: repro plot figures --only point_to_point" if drawn else ""
+    say(f"use it: network={out / 'network.yaml'}{draw}")
 
 
 def ping_pong(config: Config, rank: Rank, data: None) -> list[Row]:
     """Returns median and spread (half the interquartile range) of half a round trip, for each message size."""
     transport, points = rank.collective.transport, []
     for size in SIZES:
-        buffer = torch.zeros(size, dtype=torch.uint8)
+        buffer = torch.zeros(size, dtype=torch.uint8, device=rank.device)
         trip = functools.partial(_send_and_back if rank.number == 0 else _back_and_send, transport, buffer)
         repeats = _agree(rank, trip)
         halves = [_seconds(trip) / 2 / rank.dilation for _ in range(repeats)]

@@ -45,6 +45,8 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
             raise ConfigError(
                 "a plain loop has one batch a step and the whole network; leave accumulate and stages out"
             )
+        if config.device == "cuda":
+            raise ConfigError("device=cuda: the plain loops run on the processor; leave device out")
     for config in (dataclasses.replace(one, device="cpu") for one in configs):  # as the plain loops are
         possible.check(config)
         data = loop.load_data(config)

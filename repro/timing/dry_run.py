@@ -100,17 +100,18 @@ def all_rounds(
     content. Where a message holds a part of k, each rank selects all k of a stand-in. Where messages depend on
     values, all ranks run at once on random values, first a step and then the period. Raises ConfigError.
     """
+    ranks = range(size) if ranks is None else ranks
     if algorithms.of(algo).messages_depend_on_values:
         rounds = _run_all(algo, size, parameters, k)
-        return [rounds[rank] for rank in ranks or range(size)]
+        return [rounds[rank] for rank in ranks]
     if not algo.sparse:
-        return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks or range(size)]
+        return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks]
     if algorithms.of(algo).splits_k:
-        return [_selecting(algo, rank, size, parameters, k) for rank in ranks or range(size)]
+        return [_selecting(algo, rank, size, parameters, k) for rank in ranks]
     if size * 8 > TINY:
         raise ConfigError(f"nodes={size}: rounds are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
-    return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks or range(size)]
+    return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks]
 
 
 def in_parts(config: Config, nodes: int, shapes: Shapes, spans: Sequence[slice]) -> list[list[list[Round]]]:
@@ -129,7 +130,7 @@ def in_turn(parts: Sequence[list[list[Round]]]) -> list[list[Round]]:
 
 
 def steady(
-    algo: Algo, parameters: int, device: str = "cpu", shapes: Sequence[Sequence[int]] | None = None
+    algo: Algo, parameters: int, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] | None = None
 ) -> Algorithm:
     """Returns the algorithm as it is in most steps of a run: its warm-up, if it has one, is over."""
     algorithm = algorithms.load(algo, parameters, device, shapes)

@@ -47,6 +47,9 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     if not sweep[0].tradeoff.bits_per_s:
         raise ConfigError(f"experiment={sweep[0].experiment} has no grid of networks; type experiment=tradeoff")
     node_profile.check_unstated(sweep, "tradeoff.node=")
+    if any(config.device == "cuda" for config in sweep):
+        raise ConfigError("device=cuda: a map is timed on the processor, as its file says; leave device out")
+    sweep = [dataclasses.replace(config, device="cpu") for config in sweep]
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")
@@ -56,7 +59,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
             f"{', '.join(keys)}: contenders that differ in nothing else have one name on a map; "
             f"type one value of {', '.join(keys)}, and move {OUT} elsewhere before another"
         )
-    torch.set_num_threads(configs[0].threads or torch.get_num_threads())
+    node_profile.set_threads(configs[0])
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
     for text, sizes in _left_out(summary).items():

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from repro import algorithms, models
 from repro.algorithms import Algorithm
+from repro.cluster import devices
+from repro.cluster.environment import Place
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.compression.sparse import select
@@ -53,10 +55,13 @@ def model(config: Config) -> torch.nn.Module:
     return models.load(config.model.name, config.data.classes, size, config.seed, generator, **config.model.options)
 
 
-def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = None) -> Node:
+def profile(
+    node: str, config: Config, parameters: int, shapes: Shapes | None = None, timed: dict[str, float] | None = None
+) -> Node:
     """Returns the profile that `node` names. Raises ConfigError.
 
-    `paper`: published throughput of one node and published compress time. `measured`: this machine, now.
+    `paper`: published throughput of one node and published compress time. `measured`: this machine, now, on the device
+    that a run would take; `timed` keeps the seconds of compute, so that rows of one network do not differ by its noise.
     `0.14` or `0.14+0.09`: stated seconds of compute, and of compress, of one batch.
 
     The published compress time is gTop-k's. It stands for every sparse algorithm, and is not known of the others that
@@ -67,7 +72,11 @@ def profile(node: str, config: Config, parameters: int, shapes: Shapes | None = 
     samples = config.batch_per_node * config.accumulate
     seconds = node_seconds(node)
     if seconds is None:
-        compute_s = max(backward(node, config))
+        timed = {} if timed is None else timed
+        same = str((config.model, config.data, samples, config.accumulate, config.precision, config.device))
+        if same not in timed:
+            timed[same] = max(backward(node, config))
+        compute_s = timed[same]
         return Node(compute_s, compress(config, parameters, shapes), samples, "measured", config.accumulate)
     compute_s, compress_s = seconds
     if not algorithms.compresses(config.algo):
@@ -93,9 +102,11 @@ def check_samples(node: Node, config: Config) -> None:
     """Raises ConfigError if the seconds of `node` are of another number of samples than a step of `config` has."""
     samples = config.batch_per_node * config.accumulate
     if node.samples != samples:
+        batch = f"batch_per_node={node.samples // node.accumulate}"
+        parts = f" accumulate={node.accumulate}" if config.accumulate != node.accumulate else ""
         raise ConfigError(
             f"node={config.node or node.source}: the published seconds are of {node.samples} samples a step, not "
-            f"{samples}; type batch_per_node={node.samples // config.accumulate}"
+            f"{samples}; type {batch}{parts}"
         )
 
 
@@ -114,6 +125,12 @@ def check_nothing_stated(configs: Iterable[Config]) -> None:
     for config in configs:
         if config.node is not None:
             raise ConfigError(f"node={config.node}: all is measured here, no node's seconds are stated; leave node out")
+
+
+def set_threads(config: Config) -> None:
+    """Sets the threads that a rank would have, so that compute and compress are timed with them."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
 
 
 def backward(node: str, config: Config) -> list[float]:
@@ -139,12 +156,14 @@ def ready(config: Config, batch: int) -> list[float]:
 
     Each is the median of several passes on `batch` random samples.
     """
-    network, data = model(config), config.data
-    inputs, labels = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
+    data, device = config.data, _device(config)
+    network = model(config).to(device)
+    made_up = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
+    inputs, labels = (x.to(device) for x in made_up)
     weights = list(network.parameters())
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             logits = network(inputs).float()
         F.cross_entropy(logits, labels).backward()
 
@@ -153,6 +172,13 @@ def ready(config: Config, batch: int) -> list[float]:
 
     once()  # warms up
     return [statistics.median(column) for column in zip(*repeated(once), strict=True)][:-1]
+
+
+def _device(config: Config) -> torch.device:
+    """Returns the device of a run's rank 0, taken for this thread. Raises ConfigError."""
+    device = devices.device_of(config, Place(0, 1, 0, 1))
+    devices.take(device)
+    return device
 
 
 def _message(algorithm: Algorithm, vector: Tensor) -> Tensor | None:
@@ -173,19 +199,22 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
 
     Its peers send the largest entries of another random vector where pairs travel, and zeros elsewhere.
     """
-    gradient = torch.randn(parameters)
-    algorithm = dry_run.steady(config.algo, parameters, shapes=shapes)
+    gradient = torch.randn(parameters, device=_device(config))
+    algorithm = dry_run.steady(config.algo, parameters, gradient.device, shapes)
     algorithm.density = config.density
     echo = dry_run.Echo(0, config.nodes, _message(algorithm, gradient.flip(0)))
     collective = Collective(echo)
-    period = algorithm.period
+    period, scratch = algorithm.period, torch.empty_like(gradient)
 
     def once() -> float:
-        copies, waited = [gradient.clone() for _ in range(period)], echo.seconds
-        start = clock()
-        for copy in copies:
-            algorithms.one_step(algorithm, copy, collective)
-        return clock() - start - (echo.seconds - waited)
+        algorithm.skip_warmup()
+        total, waited = 0.0, echo.seconds
+        for _ in range(period):
+            scratch.copy_(gradient)  # an algorithm may write into what it is given
+            start = clock()
+            algorithms.one_step(algorithm, scratch, collective)
+            total += clock() - start
+        return total - (echo.seconds - waited)
 
     once()  # warms up
     return max(0.0, statistics.median(repeated(once)) / period)

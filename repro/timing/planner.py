@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from repro import algorithms, screen
 from repro.comm.bucket_spans import MB
 from repro.config.schema import Config, ConfigError
@@ -88,22 +86,40 @@ def candidates(
     """
     if relax not in RELAXES:
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
-    found = []
+    found, refused = list[Config](), list[Config]()
     for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):
             continue
         for size in buckets_mb:
             if size is None:
-                whole = dataclasses.replace(config, bucket_mb=None, overlap="off", scope="global")
-                found += [whole] if aggregator.allows(whole) else []
+                (found if aggregator.allows(_whole(config)) else refused).append(_whole(config))
                 continue
             scope: Literal["global", "bucket"] = "bucket" if config.algo.sparse else "global"
             bucketed = dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope)
-            if aggregator.allows(bucketed) and not algorithms.of(config.algo).messages_depend_on_values:
+            if not aggregator.allows(bucketed):
+                refused.append(bucketed)
+            elif not algorithms.of(config.algo).messages_depend_on_values:
                 found.append(bucketed)
+    if not found and refused:
+        aggregator.check(refused[0])
     if not found:
         raise ConfigError(f"relax={relax} leaves none of the algorithms asked for; type relax=all, or other algo=")
     return found
+
+
+def left_out(configs: Iterable[Config]) -> list[str]:
+    """Returns a line for each algorithm that is refused also without buckets, with the reason."""
+    lines = {}
+    for config in configs:
+        try:
+            aggregator.check(_whole(config))
+        except ConfigError as error:
+            lines[config.algo.name] = f"Left out: {config.algo.name}, as it would not train. {error}"
+    return list(lines.values())
+
+
+def _whole(config: Config) -> Config:
+    return dataclasses.replace(config, bucket_mb=None, overlap="off", scope="global")
 
 
 def with_wires(config: Config, wires: Sequence[str] | None) -> list[Config]:
@@ -158,12 +174,6 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         return aimed is None, aimed or 0.0, not near, simple if near else (0, False, False), choice.seconds
 
     return sorted(found, key=order)
-
-
-def threads(config: Config) -> None:
-    """Sets the threads that a rank would have, so that compute and compress are timed with them."""
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
 
 
 # What people read.

@@ -25,7 +25,7 @@ from repro.timing import before_run, node_profile, planner, predict, wire_replay
 from repro.timing.planner import Choice
 from repro.train import ending
 from repro.train.loop import load_data
-from repro.whole_files import write_whole
+from repro.whole_files import replacing
 
 if TYPE_CHECKING:
     from repro.data import Dataset
@@ -52,17 +52,18 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
     split = cases(configs)
     machine = provenance.describe("cpu", "synthetic")
     report: dict[str, Any] = {"machine": {name: machine[name] for name in MACHINE}, "rows": []}
-    for case in split:
-        row = ranks.launch(case[0], functools.partial(one_case, case), load_data)
-        report["rows"].append(row)
-        regrets = [done["regret"] for done in report["rows"]]
-        report |= {"mean": statistics.fmean(regrets), "worst": max(regrets)}
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, json_text(rounded(report), indent=1) + "\n")
-        say(
-            f"{row['model']} on {row['nodes']} nodes at {row['bits_per_s'] / 1e9:g} Gbps: "
-            f"chose {row['choice']}, best {row['best']}, regret {row['regret']:.3f}"
-        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as unfinished:  # the rows of the one before stay until all are there
+        for case in split:
+            row = ranks.launch(case[0], functools.partial(one_case, case), load_data)
+            report["rows"].append(row)
+            regrets = [done["regret"] for done in report["rows"]]
+            report |= {"mean": statistics.fmean(regrets), "worst": max(regrets)}
+            unfinished.write_text(json_text(rounded(report), indent=1) + "\n")
+            say(
+                f"{row['model']} on {row['nodes']} nodes at {row['bits_per_s'] / 1e9:g} Gbps: "
+                f"chose {row['choice']}, best {row['best']}, regret {row['regret']:.3f}"
+            )
     say(f"{out}: mean regret {report['mean']:.3f}, worst {report['worst']:.3f}")
 
 

@@ -71,6 +71,8 @@ def modelled(folder: Path, config: Config, networks: Sequence[Network]) -> list[
         raise ConfigError(f"--run {folder}: no iteration of it was timed; type its `repro run` again to finish it.")
     if config.hierarchical:
         raise ConfigError(f"--run {folder}: hierarchical=true, whose messages inside a machine are not modelled here.")
+    if config.stages > 1:
+        raise ConfigError(f"--run {folder}: stages={config.stages}; pipelines are predicted by `repro strategies`.")
     if config.cluster.authors != "none":
         raise ConfigError(
             f"--run {folder}: cluster.authors={config.cluster.authors}, whose messages are not modelled on other "

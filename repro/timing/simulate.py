@@ -35,7 +35,7 @@ from repro.train import ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
-TELLING = ("algo.", "network", "batch_per_node", "accumulate", "precision", "data.", "model.", "threads")  # of a time
+TELLING = ("algo.", "network", "batch_per_node", "accumulate", "precision", "data.", "model.")  # of a time
 SHARED = 128  # nodes from which their rounds are recorded by all cores
 
 
@@ -56,7 +56,9 @@ def run(
             + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
             + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
-    timed: dict[str, list[float]] = {}  # so that rows of one network do not differ by how it was timed
+    node_profile.set_threads(configs[0])
+    # so that rows of one network do not differ by how it was timed: of its layers, and of the whole
+    timed, computed = dict[str, list[float]](), dict[str, float]()
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     names = [trace_name(config, 0, labels) for config in configs]
     if traces is not None and (differ := ending.named_twice(configs, names)):
@@ -68,7 +70,7 @@ def run(
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             place = None if traces is None else traces / trace_name(config, parameters, labels)
-            profiled = profile(node, config, parameters, shapes)
+            profiled = profile(node, config, parameters, shapes, computed)
             one = row(config, parameters, profiled, shapes, place, moments(config, profiled, timed))
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
@@ -229,9 +231,9 @@ def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:
 
 def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = None) -> list[list[Round]]:
     size = config.nodes
-    if size < SHARED:
+    if size < SHARED or algorithms.of(config.algo).messages_depend_on_values:  # which runs all ranks in any case
         return dry_run.all_rounds(config.algo, size, parameters, k, shapes=shapes)
-    parts = len(os.sched_getaffinity(0))
+    parts = min(size, len(os.sched_getaffinity(0)))
     ranks = [range(part, size, parts) for part in range(parts)]
     with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), _begin, (os.getpid(),)) as pool:
         jobs = [pool.submit(dry_run.all_rounds, config.algo, size, parameters, k, part, shapes) for part in ranks]

@@ -123,6 +123,10 @@ def rules(config: Config) -> Rules:
             "too, or leave machines out",
         ),
         (
+            config.node is not None and config.hierarchical,
+            f"node={config.node}: messages are measured that every node sends alike; leave hierarchical out",
+        ),
+        (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
             f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
             "for an odd number type algo.topology=ring, all or random_pairs",

@@ -50,6 +50,8 @@ def test_merges_are_timed_only_where_they_are_asked_for() -> None:
         (["nodes=1"], "type nodes=2 or more"),
         (["bucket_mb=1"], "no bucket_mb"),
         (["cluster.authors=both"], "pairs"),
+        (["algo.route=butterfly"], "whole pairs along a tree; leave algo.route and algo.wire out"),
+        (["algo.wire=packed"], "whole pairs along a tree; leave algo.route and algo.wire out"),
     ],
 )
 def test_what_cannot_be_made_like_theirs_is_told(words: list[str], said: str) -> None:

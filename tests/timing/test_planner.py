@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import made_up_groups
@@ -46,6 +47,44 @@ def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -
         planner.candidates(configs(), "none", [None])
     with pytest.raises(ConfigError, match="relax=all"):
         planner.candidates(configs("algo=local_sgd"), "compressed", [None])
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        (["machines=2"], "type hierarchical=true too, or leave machines out"),
+        (["algo=dgc,demo", "momentum=0.9"], "algo=dgc takes the place of momentum"),
+        (["cuts=[3]"], "there is one stage; type stages=2"),
+    ],
+)
+def test_what_is_refused_whatever_is_relaxed_says_why(keys: list[str], why: str) -> None:
+    """The answer was "type relax=all", also to relax=all."""
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        planner.candidates(configs(*keys), "all", [None, 4.0])
+
+
+def test_an_algorithm_that_would_not_train_is_named_beside_those_that_would() -> None:
+    own = configs("algo=topk,dgc,demo", "momentum=0.9")
+    assert {config.algo.name for config in planner.candidates(own, "all", [None])} == {"topk"}
+    said = planner.left_out(own)
+    assert [line.split(",")[0] for line in said] == ["Left out: dgc", "Left out: demo"]
+    assert all("takes the place of momentum" in line for line in said)
+
+
+def test_a_check_that_ends_early_leaves_the_rows_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of eight cases took the place of all."""
+    out, row = tmp_path / "regret.json", {"regret": 1.0, "model": "m", "nodes": 2, "bits_per_s": 1e9}
+    out.write_text("before")
+    rows = iter([row | {"choice": "dense", "best": "dense"}])
+    monkeypatch.setattr(planner_check.ranks, "launch", lambda *_: next(rows))
+    with pytest.raises(StopIteration):
+        planner_check.measure(configs("cluster=lab", "nodes=2,4"), out, print)
+    assert out.read_text() == "before"
+    rows = iter([row | {"choice": "dense", "best": "dense"}] * 2)
+    planner_check.measure(configs("cluster=lab", "nodes=2,4"), out, print)
+    assert len(json.loads(out.read_text())["rows"]) == 2 and list(tmp_path.iterdir()) == [out]
 
 
 def test_candidates_of_pairs_travel_in_every_format_asked_for() -> None:

@@ -20,7 +20,7 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
-from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
+from repro.timing import bench_collectives, bench_step, dry_run, node_profile, planner, predict, simulate
 from repro.train.loop import load_data
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
@@ -121,6 +121,43 @@ def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
     assert node.compute_s > 0 and 0 < node.compress_s < 1
 
 
+def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
+    """Seven of eight steps of ScaleCom that were timed selected nothing."""
+    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], dry_run.steady
+
+    def counted(*of):
+        algorithm = steady(*of)
+        select = algorithm.memory.select
+        algorithm.memory.select = lambda *what: made.append(0) or select(*what)
+        return algorithm
+
+    monkeypatch.setattr(dry_run, "steady", counted)
+    monkeypatch.setattr(node_profile, "repeated", lambda once: [once() for _ in range(3)])
+    node_profile.compress(config, 1000)
+    assert len(made) == 4  # and a first that warms up
+
+
+def test_rows_of_one_network_have_one_compute_with_the_threads_of_a_rank(monkeypatch):
+    """It was timed again for each row, and with threads that no rank would have."""
+    seen = []
+    monkeypatch.setattr(node_profile, "ready", lambda *_: seen.append(torch.get_num_threads()) or [0.1])
+    configs = compose(["model=resnet20", "nodes=4,8", "algo=dense,topk", "threads=2"])
+    try:
+        rows = simulate.run(configs, "measured", None, None)
+    finally:
+        torch.set_num_threads(1)
+    assert seen == [2] and {row["compute_s"] for row in rows} == {0.1}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_is_timed_here_is_timed_on_the_device_of_a_run():
+    """`repro tune` timed the processor, and trained on the GPU."""
+    config = compose(["model=resnet20", "nodes=4", "device=cuda"])[0]
+    for action in (lambda: node_profile.profile("measured", config, 1000), lambda: node_profile.compress(config, 1000)):
+        with pytest.raises(ConfigError, match="torch finds no GPU here"):
+            action()
+
+
 @pytest.mark.parametrize("node", ["paper", "0.14"])
 def test_what_is_not_timed_has_no_iteration_time(node, capsys):
     """Quantised and low-rank algorithms had a compress of 0 s, and so the shortest iterations."""
@@ -143,6 +180,15 @@ def test_all_cores_record_what_one_would():
     config = compose(["algo=gtopk_butterfly", f"nodes={simulate.SHARED + 3}"])[0]
     recorded = simulate.dry_run.all_rounds(config.algo, config.nodes, 1000, 10)
     assert simulate.all_rounds(config, 1000, 10) == recorded
+
+
+def test_messages_that_depend_on_values_are_recorded_by_one_core(monkeypatch):
+    """Each of the cores ran all the ranks."""
+    monkeypatch.setattr(simulate, "SHARED", 2)
+    monkeypatch.setattr(simulate, "ProcessPoolExecutor", None)
+    config = compose(["algo=oktopk", "nodes=4"])[0]
+    assert len(simulate.all_rounds(config, 1000, 10)) == 4
+    assert simulate.dry_run.all_rounds(config.algo, 4, 1000, 10, range(4, 4)) == []
 
 
 def test_the_command_writes_a_summary(tmp_path):
@@ -291,6 +337,11 @@ def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
     for key in ("batch_per_node=512", "accumulate=2"):
         with pytest.raises(ConfigError, match="of 128 samples a step, not .*; type batch_per_node="):
             cli.app([*words, key], standalone_mode=False)
+    for batch in (3, 256):
+        with pytest.raises(
+            ConfigError, match=f"samples a step, not {batch * 32}; type batch_per_node=128 accumulate=1"
+        ):
+            cli.app([*words, "batch_per_node=32", f"accumulate={batch}"], standalone_mode=False)
     with pytest.raises(ConfigError, match="of 128 samples a step, not 512; type batch_per_node=128"):
         node_profile.backward("paper", compose(["model=resnet20", "batch_per_node=512"])[0])
 

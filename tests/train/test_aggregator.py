@@ -63,6 +63,10 @@ ROOT = Path(__file__).parents[2]
         (["algo=ddp", "clip_grad=1"], "algo=ddp sends parts of it before it is there; type clip_grad=0, or algo=dense"),
         (["algo=gtopk_corrected", "probe_steps=[1]"], "Leave probe_steps out"),
         (["algo=decentralized", "algo.topology=shift_one", "nodes=3"], "nodes=3 must be even"),
+        (
+            ["cluster=lab", "node=paper", "batch_per_node=128", "hierarchical=true"],
+            "sends alike; leave hierarchical out",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
