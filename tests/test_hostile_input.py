@@ -38,7 +38,7 @@ ROOT_KEYS = {
     f"{RUN} timeout_s=1e300": "at most 1e+07",
     f"{RUN} threads=1000000": "at most 1024",
     f"run {SMALL} nodes=99999999999999999999": "at most 4096",
-    f"run {SMALL} nodes=2000": "2000 nodes with batch_per_node=4 need 8000 training samples",
+    f"run {SMALL} nodes=2000": "2000 nodes with 4 samples each (batch_per_node times accumulate) need 8000 ",
     f"{RUN} data.mean=[a,b,c]": "expected a number",
     f"{RUN} data.std=[x,y,z]": "expected a number",
     f"{RUN} data.std=[1,1]": "3 numbers",

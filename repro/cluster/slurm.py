@@ -79,8 +79,8 @@ def launch(
     `only` limits it to the runs in that state. Without sbatch, it writes the manifests and says how to run them here.
     Launches of one results folder take turns: the later sees in the queue what the earlier sent.
     """
-    if configs[0].tradeoff.bits_per_s:
-        raise ConfigError(f"experiment={configs[0].experiment} trains nothing; type repro map in place of repro launch")
+    if grids := [config.experiment for config in configs if config.tradeoff.bits_per_s]:
+        raise ConfigError(f"experiment={grids[0]} trains nothing; type repro map in place of repro launch")
     if own := [text for text in options if text.partition("=")[0] in OWN or text[:2] in OWN]:
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:

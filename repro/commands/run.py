@@ -65,7 +65,7 @@ def run(
 
         typer.echo("---\n".join(map(text, configs)), nl=False)
         return
-    if configs[0].tradeoff.bits_per_s:
+    if any(config.tradeoff.bits_per_s for config in configs):
         words = shlex.join(overrides or [])
         raise compose.ConfigError(f"a grid of networks trains nothing; type repro map {words}")
     from repro.train import sweep

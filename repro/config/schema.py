@@ -111,6 +111,17 @@ class Config(Checked):
         return self.stages * self.accumulate
 
     @property
+    def draws_by_seed(self) -> bool:
+        """Returns whether the algorithm draws by the run's seed, or draws nothing."""
+        return self.algo.options.get("seed") in (None, self.seed)
+
+    def of_seed(self, seed: int) -> "Config":
+        """Returns the same run of another seed, which the algorithm's own follows, as conf/algo says."""
+        follows = "seed" in self.algo.options and self.draws_by_seed
+        options = self.algo.options | ({"seed": seed} if follows else {})
+        return dataclasses.replace(self, seed=seed, algo=dataclasses.replace(self.algo, options=options))
+
+    @property
     def run_id(self) -> str:
         """Returns a readable prefix and a hash of the settings that change the result.
 

@@ -30,8 +30,8 @@ def steps_per_epoch(samples: int, nodes: int, batch: int) -> int:
     steps = samples // nodes // batch
     if steps == 0:
         raise ConfigError(
-            f"{nodes} nodes with batch_per_node={batch} need {nodes * batch} training samples for one step, "
-            f"there are {samples}. Lower nodes or batch_per_node."
+            f"{nodes} nodes with {batch} samples each (batch_per_node times accumulate) need {nodes * batch} training "
+            f"samples for one step, there are {samples}. Lower nodes, batch_per_node or accumulate."
         )
     return steps
 

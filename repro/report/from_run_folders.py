@@ -47,7 +47,7 @@ def collect(
         except Damaged as reason:
             left_out.append(f"{place}: {reason}")
             continue
-        alike = found[place.parent.name][dataclasses.replace(run.config, seed=0).run_id]
+        alike = found[place.parent.name][run.config.of_seed(0).run_id]
         of_this_data = (group for group in alike if all(other.content.may_be(run.content) for _, other in group))
         members = next(of_this_data, None)
         if members is None:
@@ -75,7 +75,7 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]
     first = runs[0]
-    settings = {k: v for k, v in dataclasses.asdict(first.config).items() if k not in NOT_SETTINGS}
+    settings = {k: v for k, v in dataclasses.asdict(first.config.of_seed(0)).items() if k not in NOT_SETTINGS}
     del settings["data"]["root"]  # a place on that machine
     evaluations = [run.of("eval") for run in runs]
     group = Group(

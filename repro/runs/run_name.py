@@ -36,6 +36,8 @@ def name(config: Config) -> str:
         return config.run_id
     usual = [flat(dataclasses.asdict(point)) for point in points]
     swept = differing(usual)
+    if config.draws_by_seed:
+        own.pop("algo.seed", None)
     rest = [
         f"{key}={quote(value)}"
         for key, value in own.items()

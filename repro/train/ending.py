@@ -48,9 +48,10 @@ def rows(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[dict[s
 
 
 def varied(configs: Sequence[Config]) -> list[str]:
-    """Returns the keys in which the runs differ, the algorithm always among them."""
+    """Returns the keys in which the runs differ, the algorithm always among them; its seed only if it is of its own."""
     differ = differing([flat(dataclasses.asdict(config)) for config in configs])
-    return ["algo", *(name for name in differ if name != "algo")]
+    follows = ["algo.seed"] if all(config.draws_by_seed for config in configs) else []
+    return ["algo", *(name for name in differ if name not in ("algo", *follows))]
 
 
 def named_twice(configs: Sequence[Config], names: Sequence[Hashable]) -> list[str]:
@@ -64,7 +65,7 @@ def named_twice(configs: Sequence[Config], names: Sequence[Hashable]) -> list[st
 
 
 def ended_in_warmup(config: Config, summary: Summary) -> bool:
-    """Returns whether the last step was one of the density warm-up, which sends more than those after it."""
+    """Returns whether the last step was one of the density warm-up, of another density than those after it."""
     last = summary["density"]
     return config.algo.sparse and last is not None and last != config.density
 
@@ -76,15 +77,16 @@ def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
     for config, summary in zip(configs, summaries, strict=True):
         if ended_in_warmup(config, summary):
             of = "the bytes are those" if config.stages == 1 else "beside the activations the bytes are those"
+            later = "fewer" if config.density < summary["density"] else "more"
             lines.append(
                 f"{config.algo.name} ended inside its density warm-up: {of} of density "
-                f"{summary['density']:g} (k = {summary['k']:,}), and fewer follow at density {config.density:g}."
+                f"{summary['density']:g} (k = {summary['k']:,}), and {later} follow at density {config.density:g}."
             )
         warmup, made = config.algo.options.get("warmup_steps", 0), summary["step"] or 0
         if 0 < made <= warmup:
             lines.append(
                 f"{config.algo.name} ended inside its warm-up of {warmup:,} steps, which are dense: its accuracy and "
-                f"bytes are of these, and the time is of the steps after it. Type algo.warmup_steps={made // 5}"
+                f"bytes are of these, and the time is of the steps after it. Type algo.warmup_steps={max(1, made // 5)}"
             )
         if summary["bytes_sent_between"]:
             lines.append(spread(config.algo.name, summary))

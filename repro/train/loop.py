@@ -13,7 +13,7 @@ import torch
 
 from repro.cluster import ranks, threads
 from repro.comm.collective import CollectiveError
-from repro.config.schema import Config, RunError
+from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
 from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
@@ -66,7 +66,10 @@ def load_data(config: Config) -> Dataset:
     with waiting(f"reading {config.data.name}") if ranks.with_rank_0(config) else nullcontext():
         dataset = data.load(config.data, config.seed, config.on_bad_image)
     same_data.check(config, data.Content(dataset.description, dataset.fingerprint))
-    dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)  # before ranks start for nothing
+    # before ranks start for nothing
+    steps = dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)
+    if config.probe_steps and max(config.probe_steps) > (last := config.steps or config.epochs * steps):
+        raise ConfigError(f"probe_steps={config.probe_steps}: the run ends after step {last}; type smaller ones")
     return dataset
 
 
@@ -263,6 +266,13 @@ class Training:
         if (divided := self.worker.split) is not None:
             cuts = ",".join(map(str, divided.cuts))
             sent += f", in the first of {self.config.stages} stages (cuts=[{cuts}])"
+        if self.config.hierarchical:
+            machines = len(set(self.rank.machines))
+            sent += (
+                f", between {machines} machines"
+                if machines > 1
+                else ("; all nodes are on one machine, and between machines nothing travels (machines=2 divides them)")
+            )
         folder.progress.say(f"  in {self.config.folder.parent}\n  {sent}")
 
     def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:

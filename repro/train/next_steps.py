@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.config.schema import Config
+from repro.config.compose import compose
+from repro.config.schema import Config, ConfigError
 from repro.report import write_items
 from repro.runs.progress import extent
 from repro.screen import plural
@@ -50,9 +51,12 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
     if missing:
         few = "the other algorithms" if len(missing) > 1 else "the other algorithm"
         words = replaced(given, "algo", ",".join(missing))
-        if first.bucket_mb is not None:  # the sparse ones select from the whole gradient unless they are told otherwise
+        # the sparse ones select from the whole gradient unless they are told otherwise
+        if any(config.bucket_mb is not None for config in configs):
             words = replaced(words, "scope", "bucket")
-        yield f"{few} of the article, with these settings ({long})", ["repro", "run", *words]
+        if count := _possible(words):
+            runs = f"{plural(count, 'run')}, {long}" if count > len(missing) else long
+            yield f"{few} of the article, with these settings ({runs})", ["repro", "run", *words]
     elif trains and first.data.name in EASY:
         kept = [word for word in given if word.partition("=")[0] in KEPT]
         yield "real images, one epoch; the first time it downloads 170 MB", [
@@ -64,6 +68,17 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
         yield f"another seed, to see how far results spread ({count}, {long})", [
             "repro", "run", *replaced(given, "seed", str(first.seed + 1))
         ]  # fmt: skip
+
+
+def _possible(words: Sequence[str]) -> int:
+    """Returns how many runs `repro run` would begin; 0 where it would refuse one."""
+    from repro.train import aggregator  # loads torch
+
+    try:
+        runs = compose([*words])
+    except ConfigError:
+        return 0
+    return len(runs) if all(map(aggregator.allows, runs)) else 0
 
 
 def _figures(config: Config) -> Iterator[Suggestion]:

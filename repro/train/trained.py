@@ -48,6 +48,8 @@ def folder_of(run: str, results: Path) -> Path:
 def load(folder: Path) -> Trained:
     """Returns a run's network as its evaluation sees it. Raises ConfigError where no checkpoint of it can be used."""
     config = from_yaml(folder / "config.yaml")
+    if config.node is not None:
+        raise ConfigError(f"{folder}: node={config.node} measures messages beside stated compute; nothing was trained.")
     reasons = []
     for found, damage in checkpoint.newest_first(folder / "checkpoints"):
         try:

@@ -38,6 +38,11 @@ def test_a_sweep_over_what_no_run_folder_tells_apart_is_refused(sweep: str) -> N
         compose(["model=alexnet", "data.classes=4", sweep])
 
 
+def test_a_whole_schedule_is_one_run_whether_it_would_be_scaled_or_not() -> None:
+    found = compose(["epochs=15,141", "scale_schedule=true,false", "schedule_epochs=141"])
+    assert [(c.epochs, c.scale_schedule) for c in found] == [(15, True), (15, False), (141, True)]
+
+
 def test_mappings_of_an_experiment_that_overlap_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conf = tmp_path / "conf"
     shutil.copytree(groups.conf_folder(), conf)
@@ -56,6 +61,19 @@ def test_the_user_replaces_what_an_experiment_sweeps() -> None:
 def test_of_an_experiments_parts_those_that_hold_the_users_value_are_kept() -> None:
     found = compose(["experiment=convergence", "model=vgg16", "seed=0"])
     assert {(c.model.name, c.batch_per_node) for c in found} == {("vgg16", 128)}
+
+
+@pytest.mark.parametrize(
+    ("words", "spellings"),
+    [
+        ("experiment=momentum nodes=4 seed=0 algo=gtopk", ["momentum=0.0", "momentum=0", "momentum=0e0"]),
+        ("experiment=density_sensitivity model=resnet20 seed=0", ["density=0.0005", "density=5e-4"]),
+    ],
+)
+def test_a_value_is_that_of_an_experiment_however_it_is_written(words: str, spellings: list[str]) -> None:
+    """momentum=0 began two runs of no part of the experiment beside its six."""
+    first, *others = [[c.run_id for c in compose([*words.split(), text])] for text in spellings]
+    assert all(ids == first for ids in others)
 
 
 def test_values_of_several_parts_of_a_sweep_go_to_their_own_parts() -> None:

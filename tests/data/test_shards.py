@@ -68,5 +68,5 @@ def test_every_test_sample_is_read_once(samples, nodes, batch):
 
 
 def test_too_few_images_for_one_step_is_an_error():
-    with pytest.raises(ConfigError, match="32 nodes with batch_per_node=64 need 2048 training samples.*1437"):
+    with pytest.raises(ConfigError, match="32 nodes with 64 samples each .* need 2048 training samples.*1437"):
         _shards.steps_per_epoch(1437, 32, 64)

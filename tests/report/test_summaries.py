@@ -19,7 +19,7 @@ from repro.figures import accuracies
 from repro.report import curves, from_run_folders, pool_seeds, same_settings, summaries
 from repro.report.group import Group, rounded
 from repro.runs import run_folder
-from repro.train import loop
+from repro.train import ending, loop
 
 RUN = [
     "data=synthetic",
@@ -75,6 +75,21 @@ def test_seeds_make_a_mean_and_a_deviation(runs: Path, groups: dict[str, Group])
     assert two.curve[-1]["test_loss_std"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5, rel=1e-4)
     assert one.curve[-1]["test_loss_std"] is None
     assert two.time is not None and two.machine["versions"]["torch"]
+
+
+def test_seeds_of_an_algorithm_that_draws_are_pooled_too(tmp_path: Path) -> None:
+    """Its own seed follows the run's, and kept every run of random-k, QSGD and PowerSGD apart: n was 1."""
+    words = [text for text in RUN if not text.startswith(("steps", "probe_steps"))]
+    for config in compose([*words, "steps=1", "algo=randomk", "seed=0,1", f"results={tmp_path}"]):
+        assert config.algo.options["seed"] == config.seed
+        loop.run(config)
+    (group,) = from_run_folders.collect(tmp_path)[0]["default"]["groups"]
+    assert group["seeds"] == [0, 1]
+    own = compose(["algo=qsgd", "seed=1,2", "algo.seed=7"])
+    assert [config.of_seed(0).algo.options["seed"] for config in own] == [7, 7], "one that was typed"
+    assert "seed" not in compose(["algo=topk", "seed=3"])[0].of_seed(0).algo.options
+    assert ending.varied(compose(["algo=qsgd", "seed=0,1"])) == ["algo", "seed"]
+    assert ending.varied(compose(["algo=qsgd", "algo.seed=0,1"])) == ["algo", "algo.seed"]
 
 
 def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:

@@ -46,6 +46,9 @@ def test_a_run_that_ends_in_the_density_warm_up_says_so_beside_its_bytes() -> No
     assert any(
         "inside its density warm-up" in line and "k = 1,078" in line for line in ending.notes(configs, summaries)
     )
+    for target, later in ((0.001, "fewer"), (0.01, "more")):
+        notes = ending.notes(*ended(f"algo=gtopk steps=20 data=digits density={target}", density=0.004, k=1078))
+        assert any(f"and {later} follow at density {target}" in line for line in notes)
     configs, summaries = ended("algo=gtopk")
     assert "at density" not in ending.rows(configs, summaries)[0] and len(ending.notes(configs, summaries)) == 1
 
@@ -54,6 +57,7 @@ def test_a_run_that_ends_in_the_warm_up_of_1_bit_adam_says_so() -> None:
     """Its accuracy was plain Adam's, its bytes dense's, and its time that of compressed messages."""
     (said,) = (line for line in ending.notes(*ended("algo=qadam", step=132)) if "warm-up" in line)
     assert "1,000 steps, which are dense" in said and "Type algo.warmup_steps=26" in said
+    assert "Type algo.warmup_steps=1" in " ".join(ending.notes(*ended("algo=qadam steps=3", step=3)))
     assert not any("warm-up" in line for line in ending.notes(*ended("algo=qadam", step=1001)))
     assert not any("warm-up" in line for line in ending.notes(*ended("algo=gtopk", step=132)))
 
@@ -124,6 +128,24 @@ def test_what_is_not_done_comes_first_and_nothing_new_is_offered() -> None:
     assert commands == [["repro", "run", *shlex.split(words)]]
     configs, summaries = ended("algo=dense", state="preempted", source=None)
     assert [command for _, command in next_steps.suggest(configs, summaries, None)] == [["repro", "status"]]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "experiment=wire_formats algo.wire=pairs nodes=4 seed=0",
+        "experiment=authors_messages",
+        "experiment=many_nodes algo=dense",
+        "experiment=tradeoff_dilated model=vgg16_imagenet network=ethernet1g algo=dense",
+    ],
+)
+def test_nothing_is_offered_that_would_be_refused(words: str) -> None:
+    """Four experiments offered the other algorithms of the article with keys that these do not take."""
+    configs = compose(shlex.split(words))
+    done = [{"state": "done", "source": None, "folder": "runs"}] * len(configs)
+    for _, command in next_steps.suggest(configs, done, shlex.split(words)):
+        if command[:2] == ["repro", "run"]:
+            assert all(map(aggregator.allows, compose(command[2:]))), command
 
 
 def test_the_figure_of_an_experiment_is_offered_with_its_runs() -> None:
