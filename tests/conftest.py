@@ -42,14 +42,13 @@ def pytest_collection(session: pytest.Session) -> None:
     import torch
     from hypothesis import settings
 
-    gc.freeze()
-    gc.enable()
-    _fork_the_fork_server()
-
-    from repro.timing import one_rank
+    from repro.timing import before_run, one_rank  # noqa: F401  (which the server of forks imports too)
 
     os.fsync = lambda _: None  # what these workers write need not survive a power cut
     one_rank.REPEATS = 1  # of the steps timed before a run: what they take is nobody's concern here
+    gc.freeze()
+    gc.enable()
+    _fork_the_fork_server()
     torch.set_num_threads(1)  # tests of several ranks would otherwise wait for each other's threads
     # The same examples at every run, so that a failure is always somebody's change. REPRO_EXPLORE=1 draws new ones.
     settings.register_profile("repeatable", derandomize=True, deadline=None)

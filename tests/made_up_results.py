@@ -27,7 +27,7 @@ REFERENCE = [  # two epochs; repeats of one setting lie 0.2 and 0.4 points apart
 
 
 def everything() -> Results:
-    paper = summaries.load().paper
+    paper = summaries.paper()
     made = {
         "convergence": _groups(group(m, a, n_seeds=2) for m, a in itertools.product(("resnet20", "vgg16"), ALGOS)),
         "select_from_k_times_P": _groups(group("resnet20", a) for a in ("dense", "topk", "gtopk_from_topk")),
@@ -131,7 +131,7 @@ def everything() -> Results:
 
 
 def nothing() -> Results:
-    return Results(summaries.load().paper, {})
+    return Results(summaries.paper(), {})
 
 
 def slowed(algo: str, nodes: int, dilation: int) -> dict[str, Any]:

@@ -210,12 +210,12 @@ def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
     assert planned("preempted") == set()
 
 
-def test_two_hundred_launches_of_a_finished_sweep(sweep, tmp_path):
+def test_launches_of_a_finished_sweep_leave_it_as_it_is(sweep, tmp_path):
     configs = placed(sweep, tmp_path)
     for config in configs:
         finish(config)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for _ in range(200):
+    for _ in range(20):
         assert list(launch(configs, None, False, [])) == ["6 of 6 runs left out: done"]
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert {path: text for path, text in after.items() if slurm.LAUNCHES not in path.parts} == before

@@ -26,7 +26,7 @@ def run(algo: str, epochs: int, model: str = "resnet20", scaled: bool = False) -
 
 
 def results(*groups: dict[str, Any]) -> Results:
-    return Results(summaries.load().paper, {"convergence": {"groups": groups}}, made_up_results.REFERENCE)
+    return Results(summaries.paper(), {"convergence": {"groups": groups}}, made_up_results.REFERENCE)
 
 
 def schedules(*groups: dict[str, Any]) -> set[tuple[str, str]]:
@@ -130,7 +130,7 @@ def test_another_density_is_another_curve_with_its_label() -> None:
 
 
 def test_the_minutes_are_those_of_the_published_throughput() -> None:
-    paper = summaries.load().paper
+    paper = summaries.paper()
     rows = [row for row in convergence.table(results(run("gtopk", 141), run("gtopk_butterfly", 141)))]
     last = {row["algo"]: row["published_s"] for row in rows if row["epoch"] == 5}
     assert last["gtopk"] == pytest.approx(500 * 32 / paper["throughput_per_node"]["resnet20"]["gtopk"][4])

@@ -1,5 +1,6 @@
 """What a reader needs of any figure, at both widths: ticks, nothing over another, keys that look like what is drawn."""
 
+import functools
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -68,6 +69,12 @@ def overlapping(texts: list[Text], renderer: Any) -> list[tuple[str, str]]:
     return [(a, b) for (a, one), (b, other) in itertools.combinations(boxes, 2) if Bbox.intersection(one, other)]
 
 
+@functools.cache
+def committed(item: figures.Item, width: str) -> tuple[Figure, list[str]]:
+    """What is drawn of the committed results; nobody changes it."""
+    return figures.drawn(item, item.table(COMMITTED), width=width)
+
+
 def assert_readable(figure: Figure) -> None:
     """At least three ticks an axis of numbers, no label over another, and nothing beyond the edge or too small."""
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -92,7 +99,7 @@ def assert_readable(figure: Figure) -> None:
 @pytest.mark.parametrize("width", figures.WIDTHS)
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_a_figure_can_be_read_at_print_size(item: figures.Item, width: str) -> None:
-    figure, notes = figures.drawn(item, item.table(COMMITTED), width=width)
+    figure, notes = committed(item, width)
     assert notes and figure.get_figwidth() == figures.WIDTHS[width]
     assert_readable(figure)
     assert IDS.isdisjoint(word for text in figure.findobj(Text) for word in text.get_text().split())
@@ -213,7 +220,7 @@ def test_without_notes_the_captions_stand_beside_the_figure(tmp_path: Path) -> N
     }
     for item in figures.load(names):
         text, latex = ((tmp_path / "bare" / f"{item.name}.{kind}").read_text() for kind in ("txt", "tex"))
-        _, notes = figures.drawn(item, item.table(COMMITTED))
+        _, notes = committed(item, item.width)
         assert text == "\n".join([item.title, "", *notes, ""])
         assert latex.startswith(f"\\caption{{{item.title}. ") and latex.endswith(f"\\label{{fig:{item.name}}}\n")
         sizes = [(tmp_path / place / f"{item.name}.png").read_bytes()[16:24] for place in ("with", "bare")]
@@ -225,7 +232,7 @@ def test_without_notes_the_captions_stand_beside_the_figure(tmp_path: Path) -> N
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_captions_in_latex_need_no_package(item: figures.Item) -> None:
     """They are ASCII: no letter, sign or space that pdflatex does not know by itself."""
-    _, notes = figures.drawn(item, item.table(COMMITTED))
+    _, notes = committed(item, item.width)
     caption = figures.captions(item, notes)["tex"]
     assert caption.isascii(), {letter for letter in caption if not letter.isascii()}
 
@@ -257,7 +264,7 @@ def test_names_for_people_are_in_all_tables_and_a_new_algorithm_needs_no_other_e
 
 
 def test_what_a_reader_must_know_is_said_in_words() -> None:
-    said = {item.name: " ".join(figures.drawn(item, item.table(COMMITTED))[1]) for item in ITEMS}
+    said = {item.name: " ".join(committed(item, item.width)[1]) for item in ITEMS}
     assert "larger batch takes fewer steps: 1,170 at batch 32, 144 at 256" in said["batch_sensitivity"]
     assert "Around 64 kB our fit says 1.9 times what was measured" in said["point_to_point"]
     assert "medians of n = 7 to 200, band: half the range between quartiles" in said["point_to_point"]

@@ -13,6 +13,7 @@ from repro.figures import _lab, tree_schedule
 from repro.report import summaries
 
 GOLDEN = Path(__file__).parent / "golden"
+COMMITTED = summaries.load()
 ITEMS = figures.load()
 FIGURES = [item for item in ITEMS if item.draw]
 TABLES = [item for item in ITEMS if not item.draw]
@@ -51,12 +52,12 @@ def test_tables_match_their_golden_csv(item: figures.Item, data: summaries.Resul
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
 def test_all_rows_have_the_columns_of_the_first(item: figures.Item, data: summaries.Results) -> None:
-    for results in (data, summaries.load()):
+    for results in (data, COMMITTED):
         assert len({tuple(row) for row in item.table(results)}) <= 1
 
 
 def test_our_selection_in_the_lab_says_which_processor_timed_it() -> None:
-    rows = figures.load(["dilated_iterations"])[0].table(summaries.load())
+    rows = figures.load(["dilated_iterations"])[0].table(COMMITTED)
     named = {row["compress timed on"] for row in rows if row["node"] != "published"}
     assert named and all("family" in name for name in named)
     assert {row["compress timed on"] for row in rows if row["node"] == "published"} == {None}
@@ -77,14 +78,14 @@ def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: su
 def test_the_commands_draw_what_is_committed_without_torch(tmp_path: Path) -> None:
     """Tables and some figures; the report of test_report.py has them all."""
     some = ["selection_example", "convergence", "residual_mass"]
-    names = some + [item.name for item in FIGURES if not item.table(summaries.load())]  # which are not drawn
+    names = some + [item.name for item in FIGURES if not item.table(COMMITTED)]  # which are not drawn
     for arguments in (["figures", "--format", "png", *(f"--only={name}" for name in names)], ["tables"]):
         without_torch("plot", *arguments, "--out", str(tmp_path))
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     assert drawn == {path.stem for path in tmp_path.glob("*.csv")} & {item.name for item in FIGURES} == set(some)
     for item in ITEMS:
         shown = (tmp_path / f"{item.name}.md").exists()
-        assert shown == (item.draw is None and bool(item.table(summaries.load()))), item.name
+        assert shown == (item.draw is None and bool(item.table(COMMITTED))), item.name
 
 
 def test_unknown_names_and_formats_are_told() -> None:

@@ -10,7 +10,7 @@ from repro.figures import kept_accuracy
 from repro.report import page_parts, summaries
 from repro.report.summaries import Results
 
-PAPER = summaries.load().paper
+PAPER = summaries.paper()
 WARMUP = groups.algo_default("gtopk", "resnet20", "density_warmup")
 
 

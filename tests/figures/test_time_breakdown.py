@@ -3,7 +3,7 @@
 from repro.figures import _times, time_breakdown
 from repro.report import summaries
 
-PAPER = summaries.load().paper
+PAPER = summaries.paper()
 ROWS = time_breakdown.table(summaries.load())
 FIGURE = time_breakdown.draw(ROWS)
 NOTES = " ".join(FIGURE.notes)

@@ -12,7 +12,7 @@ from repro.report.summaries import Results
 
 
 def results(*groups: dict[str, Any]) -> Results:
-    return Results(summaries.load().paper, {"convergence": {"groups": list(groups)}})
+    return Results(summaries.paper(), {"convergence": {"groups": list(groups)}})
 
 
 def made(algo: str, best: float, nodes: int = 4, **settings: Any) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
     made = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk", "topk", "gtopk")]
     made[2]["settings"]["precision"] = "bfloat16"
     made[3]["settings"]["nodes"] = 32
-    said = page_parts.status(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}), "")
+    said = page_parts.status(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}), "")
     line = next(line for line in said.splitlines() if "Accuracy" in line)
     how = "(schedule of 141 epochs compressed to 5, float32)"
     assert (

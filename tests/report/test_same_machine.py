@@ -84,7 +84,7 @@ def test_machines_of_one_name_and_unlike_processors_have_a_row_each() -> None:
     processors = ({}, {"processor": known | {"family": "23"}}, {"processor": known | {"family": "26"}})
     for one, more in zip(made, processors, strict=True):
         one["machine"] = {"cpu": "AMD EPYC", "cpus": 2} | more
-    rows = hardware.table(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}))
+    rows = hardware.table(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}))
     assert [row["device"] for row in rows[1:]] == [
         "AMD EPYC, 2 cores",
         "AMD EPYC (AuthenticAMD family 23 model 1), 2 cores",
@@ -96,7 +96,7 @@ def test_the_table_of_accuracies_says_which_processor_timed_an_iteration() -> No
     made = [group("resnet20", algo) for algo in ("dense", "topk", "gtopk")]
     for one, family in zip(made, ("23", "26"), strict=False):
         one["machine"] = EPYC | {"processor": {"vendor": "AuthenticAMD", "family": family, "model": "1"}}
-    rows = accuracies.table(summaries.Results(summaries.load().paper, {"convergence": {"groups": made}}))
+    rows = accuracies.table(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}))
     assert [row["timed on"] for row in rows] == [
         "AuthenticAMD family 23 model 1",
         "AuthenticAMD family 26 model 1",

@@ -258,7 +258,7 @@ def test_buckets_and_levels_answer_as_their_parts():
 
 
 @pytest.mark.parametrize("algo", ["dense", "topk"])
-def test_a_run_on_two_levels_goes_on_with_the_machines_that_it_began_with(algo, tmp_path, monkeypatch):
+def test_a_run_on_two_levels_goes_on_with_the_machines_that_it_began_with(algo, tmp_path, monkeypatch, capfd):
     """SLURM may place ranks otherwise: leaders had no state, and it began again from its first step."""
     layout = [0, 0, 1, 1]
 
@@ -267,9 +267,10 @@ def test_a_run_on_two_levels_goes_on_with_the_machines_that_it_began_with(algo, 
         return f"machine-{layout[int(number[1])]}" if number else "here"
 
     monkeypatch.setattr(ranks.socket, "gethostname", host)
-    words = [*QUICK, f"algo={algo}", "nodes=4", "hierarchical=true", "steps=24"]
+    words = [*QUICK, f"algo={algo}", "nodes=4", "hierarchical=true", "steps=12"]
     whole, run = config(tmp_path / "whole", *words), config(tmp_path / "cut", *words)
     assert loop.run(whole)["state"] == "done"
+    assert "between 2 machines" in capfd.readouterr().err
     told = Interrupt()
     told.set()
     assert loop.run(run, None, told)["state"] == "preempted"
