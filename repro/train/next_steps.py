@@ -54,8 +54,8 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
         # the sparse ones select from the whole gradient unless they are told otherwise
         if any(config.bucket_mb is not None for config in configs):
             words = replaced(words, "scope", "bucket")
-        if count := _possible(words):
-            runs = f"{plural(count, 'run')}, {long}" if count > len(missing) else long
+        if offered := _possible(words):
+            runs = f"{plural(offered, 'run')}, {long}" if offered > len(missing) else long
             yield f"{few} of the article, with these settings ({runs})", ["repro", "run", *words]
     elif trains and first.data.name in EASY:
         kept = [word for word in given if word.partition("=")[0] in KEPT]
