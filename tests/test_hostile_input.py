@@ -40,6 +40,7 @@ ROOT_KEYS = {
     f"run {SMALL} nodes=99999999999999999999": "at most 4096",
     f"run {SMALL} nodes=2000": "2000 nodes with 4 samples each (batch_per_node times accumulate) need 8000 ",
     f"{RUN} data.mean=[a,b,c]": "expected a number",
+    "run experiment=convergence seed=" + "9" * 400: "must be at least 0 and at most",
     f"{RUN} data.std=[x,y,z]": "expected a number",
     f"{RUN} data.std=[1,1]": "3 numbers",
     "run data=synthetic data.image_size=100000": "at most 4096",

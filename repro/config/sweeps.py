@@ -181,8 +181,13 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
 @functools.cache
 def value(text: str) -> str:
     """Returns what an override sets, written alike for 0, 0.0 and 0e0."""
-    typed = parse(text).value()
-    return repr(float(typed) if isinstance(typed, int | float) and not isinstance(typed, bool) else typed)
+    return repr(_alike(parse(text).value()))
+
+
+def _alike(typed: Any) -> Any:
+    if isinstance(typed, list):
+        return [_alike(one) for one in typed]
+    return int(typed) if isinstance(typed, float) and typed.is_integer() else typed
 
 
 def check_one_folder(parsed: list[Any], first: list[str], second: list[str]) -> None:

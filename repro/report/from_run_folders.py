@@ -48,7 +48,7 @@ def collect(
             left_out.append(f"{place}: {reason}")
             continue
         alike = found[place.parent.name][run.config.of_seed(0).run_id]
-        of_this_data = (group for group in alike if all(other.content.may_be(run.content) for _, other in group))
+        of_this_data = (group for group in alike if all(_may_be_beside(run, other) for _, other in group))
         members = next(of_this_data, None)
         if members is None:
             alike.append(members := [])
@@ -68,6 +68,12 @@ def collect(
         }
         for experiment, groups in sorted(found.items())
     }, left_out
+
+
+def _may_be_beside(run: Run, other: Run) -> bool:
+    """Returns whether two runs may be of one group: of one data set, and not of one seed but another `algo.seed`."""
+    same = run.config.seed != other.config.seed or run.config.run_id == other.config.run_id
+    return same and other.content.may_be(run.content)
 
 
 def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:

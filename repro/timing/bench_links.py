@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from repro import screen
+from repro.clock import finish_stream
 from repro.cluster import lab, ranks
 from repro.cluster.ranks import Rank
 from repro.comm import link_fit
@@ -98,8 +99,10 @@ def _agree(rank: Rank, trip: Callable[[], None]) -> int:
 
 
 def _seconds(action: Callable[[], object]) -> float:
+    finish_stream()
     start = time.perf_counter()
     action()
+    finish_stream()  # NCCL returns before a message is there
     return time.perf_counter() - start
 
 

@@ -49,10 +49,10 @@ def layers(config: Config) -> Shapes:
         return [tuple(p.shape) for p in model(config).parameters()]
 
 
-def model(config: Config) -> torch.nn.Module:
-    generator = torch.Generator()
-    size = config.data.image_size
-    return models.load(config.model.name, config.data.classes, size, config.seed, generator, **config.model.options)
+def model(config: Config, generator: torch.Generator | None = None) -> torch.nn.Module:
+    """Returns the network, whose dropout draws from `generator`."""
+    size, drawn = config.data.image_size, generator or torch.Generator()
+    return models.load(config.model.name, config.data.classes, size, config.seed, drawn, **config.model.options)
 
 
 def profile(
@@ -157,7 +157,7 @@ def ready(config: Config, batch: int) -> list[float]:
     Each is the median of several passes on `batch` random samples.
     """
     data, device = config.data, _device(config)
-    network = model(config).to(device)
+    network = model(config, torch.Generator(device)).to(device)
     made_up = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
     inputs, labels = (x.to(device) for x in made_up)
     weights = list(network.parameters())

@@ -86,7 +86,7 @@ def candidates(
     """
     if relax not in RELAXES:
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
-    found, refused = list[Config](), list[Config]()
+    found, refused, unbucketed = list[Config](), list[Config](), list[str]()
     for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):
             continue
@@ -98,10 +98,16 @@ def candidates(
             bucketed = dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope)
             if not aggregator.allows(bucketed):
                 refused.append(bucketed)
-            elif not algorithms.of(config.algo).messages_depend_on_values:
+            elif algorithms.of(config.algo).messages_depend_on_values:
+                unbucketed.append(config.algo.name)
+            else:
                 found.append(bucketed)
     if not found and refused:
         aggregator.check(refused[0])
+    if not found and unbucketed:
+        raise ConfigError(
+            f"algo={unbucketed[0]}: its messages depend on values, and get no buckets; type bucket_mb=null"
+        )
     if not found:
         raise ConfigError(f"relax={relax} leaves none of the algorithms asked for; type relax=all, or other algo=")
     return found
@@ -228,7 +234,7 @@ def origin(node: str) -> str:
         return "compute and compress: both stated, compress for every algorithm that compresses"
     compute = "published, of a P102-100" if node == "paper" else "stated"
     return (
-        f"compute is {compute}, compress is timed on this machine's processor: a mixture of two machines. "
+        f"compute is {compute}, compress is timed on this machine: a mixture of two machines. "
         "node=measured times both here, node=0.14+0.02 states both"
     )
 

@@ -82,7 +82,8 @@ def modelled(folder: Path, config: Config, networks: Sequence[Network]) -> list[
     shapes = node_profile.layers(config)
     moments = [then.compute_s] * len(shapes)
     if predict.overlaps(config):
-        moments = node_profile.backward(f"{then.compute_s}", config)
+        here = dataclasses.replace(config, device="auto")  # of a run on a GPU, which may not be here
+        moments = node_profile.backward(f"{then.compute_s}", here)
     one = predict.iteration(config, shapes, moments, then.compress_s)
     parameters = sum(map(math.prod, shapes))
     what = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,14 +72,19 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
 
 
 def _possible(words: Sequence[str]) -> int:
-    """Returns how many runs `repro run` would begin; 0 where it would refuse one."""
-    from repro.train import aggregator  # loads torch
+    """Returns how many runs `repro run` would begin; 0 where it would refuse one.
 
+    A sweep that was done before has loaded no torch, and does not for this: then what composes is offered.
+    """
     try:
         runs = compose([*words])
     except ConfigError:
         return 0
-    return len(runs) if all(map(aggregator.allows, runs)) else 0
+    if "torch" in sys.modules:
+        from repro.train import aggregator
+
+        runs = runs if all(map(aggregator.allows, runs)) else []
+    return len(runs)
 
 
 def _figures(config: Config) -> Iterator[Suggestion]:

@@ -85,6 +85,10 @@ def test_seeds_of_an_algorithm_that_draws_are_pooled_too(tmp_path: Path) -> None
         loop.run(config)
     (group,) = from_run_folders.collect(tmp_path)[0]["default"]["groups"]
     assert group["seeds"] == [0, 1]
+    for config in compose([*words, "steps=1", "algo=randomk", "seed=1", "algo.seed=0,1", f"results={tmp_path}"]):
+        loop.run(config)
+    found, left_out = from_run_folders.collect(tmp_path)
+    assert sorted(group["seeds"] for group in found["default"]["groups"]) == [[0, 1], [1]] and left_out == []
     own = compose(["algo=qsgd", "seed=1,2", "algo.seed=7"])
     assert [config.of_seed(0).algo.options["seed"] for config in own] == [7, 7], "one that was typed"
     assert "seed" not in compose(["algo=topk", "seed=3"])[0].of_seed(0).algo.options

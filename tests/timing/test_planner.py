@@ -63,6 +63,11 @@ def test_what_is_refused_whatever_is_relaxed_says_why(keys: list[str], why: str)
         planner.candidates(configs(*keys), "all", [None, 4.0])
 
 
+def test_what_gets_no_buckets_says_so() -> None:
+    with pytest.raises(ConfigError, match="algo=oktopk: its messages depend on values.*; type bucket_mb=null"):
+        planner.candidates(configs("algo=oktopk"), "all", [25.0])
+
+
 def test_an_algorithm_that_would_not_train_is_named_beside_those_that_would() -> None:
     own = configs("algo=topk,dgc,demo", "momentum=0.9")
     assert {config.algo.name for config in planner.candidates(own, "all", [None])} == {"topk"}
@@ -159,8 +164,8 @@ def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys:
     choices = ranked("algo=dense", "network.beta_s_per_byte=1e-6")
     assert not any("count as equal" in line for line in planner.why(choices[:1], "measured"))
     for node, origin in {
-        "paper": "compute is published, of a P102-100, compress is timed on this machine's processor: a mixture of two",
-        "0.1": "compute is stated, compress is timed on this machine's processor: a mixture of two machines",
+        "paper": "compute is published, of a P102-100, compress is timed on this machine: a mixture of two",
+        "0.1": "compute is stated, compress is timed on this machine: a mixture of two machines",
         "measured": "compute and compress: both timed on this machine",
     }.items():
         assert planner.why(choices, node)[-1].startswith(origin)

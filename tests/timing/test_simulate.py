@@ -149,9 +149,9 @@ def test_rows_of_one_network_have_one_compute_with_the_threads_of_a_rank(monkeyp
     assert seen == [2] and {row["compute_s"] for row in rows} == {0.1}
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_what_is_timed_here_is_timed_on_the_device_of_a_run():
+def test_what_is_timed_here_is_timed_on_the_device_of_a_run(monkeypatch):
     """`repro tune` timed the processor, and trained on the GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = compose(["model=resnet20", "nodes=4", "device=cuda"])[0]
     for action in (lambda: node_profile.profile("measured", config, 1000), lambda: node_profile.compress(config, 1000)):
         with pytest.raises(ConfigError, match="torch finds no GPU here"):

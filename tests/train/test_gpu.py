@@ -6,8 +6,9 @@ from tiny_runs import QUICK, config
 
 from repro import algorithms
 from repro.config import groups
-from repro.config.compose import algorithm
+from repro.config.compose import algorithm, compose
 from repro.runs import run_folder
+from repro.timing import node_profile
 from repro.train import loop
 
 pytestmark = [
@@ -29,6 +30,14 @@ def alike(some, others, what=COUNTED):
     assert len(some) == len(others) == 4
     assert [[line[name] for name in what] for line in some] == [[line[name] for name in what] for line in others]
     assert [line["loss"] for line in some] == pytest.approx([line["loss"] for line in others], rel=0.1)
+
+
+@pytest.mark.parametrize("model", ["resnet20", "alexnet"])
+def test_what_a_node_takes_is_timed_on_the_gpu(model):
+    """AlexNet's dropout draws there too."""
+    one = compose([f"model={model}", "nodes=4", "batch_per_node=2", "device=cuda", "algo=gtopk"])[0]
+    node = node_profile.profile("measured", one, 1000)
+    assert node.compute_s > 0 and node.compress_s > 0
 
 
 @pytest.mark.parametrize("name", NAMES)
