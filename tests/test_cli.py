@@ -264,6 +264,7 @@ def test_bash_completes(words: str, expected: list[str], unexpected: list[str], 
     quoted = " ".join(f'"{word}"' for word in words.split(" "))
     done = subprocess.run(
         ["bash", "-c", BASH.format(words=quoted)], capture_output=True, text=True, timeout=60,
+        cwd=tmp_path,  # where no runs are, whose experiments alone would be offered
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SHELL": "/bin/bash"},
     )  # fmt: skip
     offered = done.stdout.split()
