@@ -73,7 +73,7 @@ def _ends(longest: Group, trained: list[Group]) -> str:
     accuracies = ", ".join(f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike)
     return (
         f"{_draw.model_name(longest.model)} on {longest.nodes} nodes ({longest.schedule}, "
-        f"{longest.settings['precision']}): {accuracies} (n = {min(one.n for one in alike)})"
+        f"{longest.settings['precision']}): {accuracies} (n = {_times.span([{'n': one.n} for one in alike], 'n')})"
     )
 
 

@@ -75,6 +75,9 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     behind = [dense[epoch] - sparse[epoch] for epoch in (5, 10, 15, 50) for sparse in (topk, gtopk)]
     expected = [dense[141], topk[141], gtopk[141], *behind[:6], *(-gap for gap in behind[6:])]
     assert said[:11] == pytest.approx(expected, abs=0.051) and said[11:] == pytest.approx(losses, abs=0.00051)
+    (seeds,) = (g.seed_accuracies for g in whole if g.algo == "dense")
+    ends = told("two of dense, which end at N and N % (one on")
+    assert ends == pytest.approx([100 * accuracies[-1] for accuracies in seeds], abs=0.0051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
     for density, part in ((0.0005, "half"), (0.0001, "a tenth")):
         (lower,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == density)
@@ -202,10 +205,10 @@ def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() 
     sentences = (
         "end at N % with a training loss of N, where gTop-k with momentum has N % and N and dense N % and N. Before "
         "the first drop of the learning rate it is ahead of dense, by N points on average over epochs 11 to 81, and "
-        "over the last 19 epochs N behind; gTop-k with momentum is N ahead and N behind."
+        "over the last 19 epochs N behind; gTop-k with momentum is N and N behind."
     )
     said = told(sentences)
-    means = [sign * ahead(run, *epochs) for run in runs[:2] for sign, epochs in ((1, (11, 81)), (-1, (123, 141)))]
+    means = [ahead(none, 11, 81)] + [-ahead(*of) for of in ((none, 123, 141), (runs[1], 11, 81), (runs[1], 123, 141))]
     assert said[:6:2] == pytest.approx([accuracy for accuracy, _ in ends], abs=0.0051)
     assert said[1:6:2] == pytest.approx([loss for _, loss in ends], abs=0.00051)
     assert said[6:] == pytest.approx(means, abs=0.051)
