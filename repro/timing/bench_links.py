@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import torch
 
 from repro import screen
-from repro.clock import finish_stream
+from repro.clock import Stopwatch
 from repro.cluster import lab, ranks
 from repro.cluster.ranks import Rank
 from repro.comm import link_fit
@@ -99,11 +98,10 @@ def _agree(rank: Rank, trip: Callable[[], None]) -> int:
 
 
 def _seconds(action: Callable[[], object]) -> float:
-    finish_stream()
-    start = time.perf_counter()
-    action()
-    finish_stream()  # NCCL returns before a message is there
-    return time.perf_counter() - start
+    timer = Stopwatch()  # waits for the GPU: NCCL returns before a message is there
+    with timer("trip"):
+        action()
+    return timer["trip"]
 
 
 def middle(values: Sequence[float]) -> tuple[float, float]:

@@ -27,6 +27,7 @@ from repro.timing.one_rank import clock, moments, repeated
 
 FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
+Timed = dict[str, list[float]]  # what `ready` found, by what it depends on
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ def model(config: Config, generator: torch.Generator | None = None) -> torch.nn.
 
 
 def profile(
-    node: str, config: Config, parameters: int, shapes: Shapes | None = None, timed: dict[str, float] | None = None
+    node: str, config: Config, parameters: int, shapes: Shapes | None = None, timed: Timed | None = None
 ) -> Node:
     """Returns the profile that `node` names. Raises ConfigError.
 
     `paper`: published throughput of one node and published compress time. `measured`: this machine, now, on the device
-    that a run would take; `timed` keeps the seconds of compute, so that rows of one network do not differ by its noise.
+    that a run would take; `timed` is as in `backward`.
     `0.14` or `0.14+0.09`: stated seconds of compute, and of compress, of one batch.
 
     The published compress time is gTop-k's. It stands for every sparse algorithm, and is not known of the others that
@@ -72,11 +73,7 @@ def profile(
     samples = config.batch_per_node * config.accumulate
     seconds = node_seconds(node)
     if seconds is None:
-        timed = {} if timed is None else timed
-        same = str((config.model, config.data, samples, config.accumulate, config.precision, config.device))
-        if same not in timed:
-            timed[same] = max(backward(node, config))
-        compute_s = timed[same]
+        compute_s = max(backward(node, config, timed))
         return Node(compute_s, compress(config, parameters, shapes), samples, "measured", config.accumulate)
     compute_s, compress_s = seconds
     if not algorithms.compresses(config.algo):
@@ -133,11 +130,12 @@ def set_threads(config: Config) -> None:
         torch.set_num_threads(config.threads)
 
 
-def backward(node: str, config: Config) -> list[float]:
+def backward(node: str, config: Config, timed: Timed | None = None) -> list[float]:
     """Returns seconds from the start of an iteration until each layer's gradient is complete; the largest is compute.
 
-    The iteration takes what `node` says, as in `profile`; how backward divides it is timed here. Raises ConfigError,
-    also where published seconds are of other samples than those of a step.
+    The iteration takes what `node` says, as in `profile`; how backward divides it is timed here, once for each network
+    where `timed` keeps it, so that rows do not differ by its noise. Raises ConfigError, also where published seconds
+    are of other samples than those of a step.
     """
     measured, compute_s = node == "measured", None
     if not measured:
@@ -145,7 +143,9 @@ def backward(node: str, config: Config) -> list[float]:
         check_samples(known, config)
         compute_s = known.compute_s
     few = min(config.batch_per_node, FEW[config.data.image_size > SMALL])
-    found = ready(config, config.batch_per_node if measured else few)
+    batch, timed = config.batch_per_node if measured else few, {} if timed is None else timed
+    same = str((config.model, config.data, batch, config.precision, config.device))
+    found = timed[same] if same in timed else timed.setdefault(same, ready(config, batch))
     # only the last micro-batch completes gradients
     last = max(found) if compute_s is None else compute_s / config.accumulate
     return [last * (moment / max(found) + config.accumulate - 1) for moment in found]

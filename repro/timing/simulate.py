@@ -30,7 +30,7 @@ from repro.iteration_time import IterationTime
 from repro.json_text import json_text
 from repro.tables import Row
 from repro.timing import dry_run, execution_traces, node_profile, predict
-from repro.timing.node_profile import Node, layers, profile
+from repro.timing.node_profile import Node, Timed, layers, profile
 from repro.train import ending
 from repro.waiting import track
 from repro.whole_files import write_whole
@@ -57,8 +57,7 @@ def run(
             + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
         )
     node_profile.set_threads(configs[0])
-    # so that rows of one network do not differ by how it was timed: of its layers, and of the whole
-    timed, computed = dict[str, list[float]](), dict[str, float]()
+    timed: Timed = {}
     rows, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     names = [trace_name(config, 0, labels) for config in configs]
     if traces is not None and (differ := ending.named_twice(configs, names)):
@@ -70,7 +69,7 @@ def run(
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
             place = None if traces is None else traces / trace_name(config, parameters, labels)
-            profiled = profile(node, config, parameters, shapes, computed)
+            profiled = profile(node, config, parameters, shapes, timed)
             one = row(config, parameters, profiled, shapes, place, moments(config, profiled, timed))
             settings = flat(dataclasses.asdict(config))
             rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
@@ -209,7 +208,7 @@ def trace_name(config: Config, parameters: int, labels: Sequence[str]) -> str:
     return re.sub(r"[^\w.=-]+", "_", name)
 
 
-def moments(config: Config, node: Node, timed: dict[str, list[float]]) -> Sequence[float]:
+def moments(config: Config, node: Node, timed: Timed) -> Sequence[float]:
     """Returns when layers have their gradient, in seconds from an iteration's start, if that is when they are sent.
 
     `timed` keeps what was timed.
@@ -218,10 +217,7 @@ def moments(config: Config, node: Node, timed: dict[str, list[float]]) -> Sequen
         return ()
     batch = node.samples // node.accumulate  # that of the node's seconds
     config = dataclasses.replace(config, batch_per_node=batch, accumulate=node.accumulate)
-    same = str((config.model, config.data, batch, node.accumulate, node.compute_s))
-    if same not in timed:
-        timed[same] = node_profile.backward(f"{node.compute_s}", config)
-    return timed[same]
+    return node_profile.backward(f"{node.compute_s}", config, timed)
 
 
 def bucket_rounds(config: Config, shapes: Shapes) -> list[list[Round]]:

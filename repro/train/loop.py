@@ -268,11 +268,8 @@ class Training:
             sent += f", in the first of {self.config.stages} stages (cuts=[{cuts}])"
         if self.config.hierarchical:
             machines = len(set(self.rank.machines))
-            sent += (
-                f", between {machines} machines"
-                if machines > 1
-                else ("; all nodes are on one machine, and between machines nothing travels (machines=2 divides them)")
-            )
+            alone = "; all nodes are on one machine, and between machines nothing travels (machines=2 divides them)"
+            sent += f", between {machines} machines" if machines > 1 else alone
         folder.progress.say(f"  in {self.config.folder.parent}\n  {sent}")
 
     def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:

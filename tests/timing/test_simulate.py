@@ -20,7 +20,7 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
-from repro.timing import bench_collectives, bench_step, dry_run, node_profile, planner, predict, simulate
+from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
 from repro.train.loop import load_data
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
@@ -66,7 +66,7 @@ def test_buckets_of_ddp_are_sent_while_backward_runs(monkeypatch, tmp_path):
     (config,) = compose(["model=vgg16", "algo=ddp", "nodes=8", "network=ethernet10g", "batch_per_node=2"])
     shapes = node_profile.layers(config)
     moments = torch.linspace(0.14, 0.07, len(shapes)).tolist()  # the last layer's gradient comes first
-    monkeypatch.setattr(node_profile, "backward", lambda node, config: moments)
+    monkeypatch.setattr(node_profile, "backward", lambda *_: moments)
     (row,) = simulate.run([config], "0.14+0.02", None, None)
     predicted = planner.rank([config], "0.14+0.02", None, [])[0].time
     assert row["iteration_s"] == pytest.approx(predicted.total)
@@ -101,79 +101,6 @@ def test_a_hook_of_ddp_compresses_and_sends_its_layers_factors():
     (row,) = simulate.run([config], "0.14+0.02", None, None)
     assert row["bytes_sent_most"] == sum(one.sent * one.repeat for one in modelled) > 40_000
     assert predict.relaxes(compose(words)[0].algo) == "exact"
-
-
-def test_what_selects_takes_time_and_what_sends_its_weights_takes_none():
-    """It went by the family: SparseLoCo selected in 0 s, and plain averages of two nodes had no known time."""
-    of = {name: node_profile.published(compose(["model=resnet50", f"algo={name}"])[0]) for name in
-          ("sparseloco", "decentralized", "low_precision_decentralized", "gtopk")}  # fmt: skip
-    assert of["decentralized"].compress_s == 0 and of["gtopk"].compress_s > 0
-    assert of["sparseloco"].compress_s is None and of["low_precision_decentralized"].compress_s is None
-
-
-def test_the_published_profile_is_one_nodes_throughput():
-    node = node_profile.published(compose(["model=resnet50"])[0])
-    assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
-
-
-def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
-    node = node_profile.profile("measured", compose(["model=resnet20", "batch_per_node=2", "nodes=8"])[0], 269722)
-    assert node.compute_s > 0 and 0 < node.compress_s < 1
-
-
-def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
-    """Seven of eight steps of ScaleCom that were timed selected nothing."""
-    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], dry_run.steady
-
-    def counted(*of):
-        algorithm = steady(*of)
-        select = algorithm.memory.select
-        algorithm.memory.select = lambda *what: made.append(0) or select(*what)
-        return algorithm
-
-    monkeypatch.setattr(dry_run, "steady", counted)
-    monkeypatch.setattr(node_profile, "repeated", lambda once: [once() for _ in range(3)])
-    node_profile.compress(config, 1000)
-    assert len(made) == 4  # and a first that warms up
-
-
-def test_rows_of_one_network_have_one_compute_with_the_threads_of_a_rank(monkeypatch):
-    """It was timed again for each row, and with threads that no rank would have."""
-    seen = []
-    monkeypatch.setattr(node_profile, "ready", lambda *_: seen.append(torch.get_num_threads()) or [0.1])
-    configs = compose(["model=resnet20", "nodes=4,8", "algo=dense,topk", "threads=2"])
-    try:
-        rows = simulate.run(configs, "measured", None, None)
-    finally:
-        torch.set_num_threads(1)
-    assert seen == [2] and {row["compute_s"] for row in rows} == {0.1}
-
-
-def test_what_is_timed_here_is_timed_on_the_device_of_a_run(monkeypatch):
-    """`repro tune` timed the processor, and trained on the GPU."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    config = compose(["model=resnet20", "nodes=4", "device=cuda"])[0]
-    for action in (lambda: node_profile.profile("measured", config, 1000), lambda: node_profile.compress(config, 1000)):
-        with pytest.raises(ConfigError, match="torch finds no GPU here"):
-            action()
-
-
-@pytest.mark.parametrize("node", ["paper", "0.14"])
-def test_what_is_not_timed_has_no_iteration_time(node, capsys):
-    """Quantised and low-rank algorithms had a compress of 0 s, and so the shortest iterations."""
-    configs = compose(["model=vgg16", "nodes=8", "algo=dense,gtopk,onebit,powersgd,local_sgd"])
-    found = {row["algo"]: row for row in simulate.run(configs, node, [10_000], None)}
-    timed = {name for name, row in found.items() if row["iteration_s"] is not None}
-    assert timed == {"dense", "local_sgd"} | ({"gtopk"} if node == "paper" else set())
-    for name in found.keys() - timed:
-        assert found[name]["compress_s"] is found[name]["samples_per_s"] is found[name]["efficiency"] is None
-        assert found[name]["communicate_s"] > 0
-    assert found["dense"]["compress_s"] == found["local_sgd"]["compress_s"] == 0
-    said = capsys.readouterr().out
-    assert "No iteration time for" in said and "onebit, powersgd" in said and "node=measured" in said
-    stated = {row["algo"]: row["compress_s"] for row in simulate.run(configs, "0.14+0.09", [10_000], None)}
-    assert stated == {"dense": 0, "gtopk": 0.09, "onebit": 0.09, "powersgd": 0.09, "local_sgd": 0}
-    assert "No iteration time" not in capsys.readouterr().out
 
 
 def test_all_cores_record_what_one_would():
@@ -327,23 +254,6 @@ def test_a_measurement_refuses_stated_compute(command: str, tmp_path, monkeypatc
     monkeypatch.setattr(ranks, "launch", None)
     with pytest.raises(ConfigError, match="^node=paper: all is measured here, .*; leave node out"):
         cli.app(["bench", command, "cluster=lab", "nodes=2", "node=paper"], standalone_mode=False)
-
-
-def test_published_seconds_are_of_the_published_batch_unless_none_is_typed():
-    """512 images took the seconds of 128."""
-    words = ["simulate", "model=resnet20", "nodes=4", "algo=dense", "parameters=10k"]
-    cli.app(words, standalone_mode=False)
-    cli.app([*words, "batch_per_node=64", "accumulate=2"], standalone_mode=False)
-    for key in ("batch_per_node=512", "accumulate=2"):
-        with pytest.raises(ConfigError, match="of 128 samples a step, not .*; type batch_per_node="):
-            cli.app([*words, key], standalone_mode=False)
-    for batch in (3, 256):
-        with pytest.raises(
-            ConfigError, match=f"samples a step, not {batch * 32}; type batch_per_node=128 accumulate=1"
-        ):
-            cli.app([*words, "batch_per_node=32", f"accumulate={batch}"], standalone_mode=False)
-    with pytest.raises(ConfigError, match="of 128 samples a step, not 512; type batch_per_node=128"):
-        node_profile.backward("paper", compose(["model=resnet20", "batch_per_node=512"])[0])
 
 
 def test_layers_are_what_low_rank_is_about():
