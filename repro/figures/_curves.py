@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ CONVERGENCE = "repro run experiment=convergence model=resnet20,vgg16"  # without
 END_POINTS = 25  # points of accuracy: an axis with whole schedules shows only the highest, where the claims are
 MINUTES = "minutes at the\npublished throughput"
 NARROW = 2.4  # inches, of a panel
+LETTERS = 24  # in a line of the title of a narrow panel
 LONG = 24  # epochs: longer curves are thin lines
 
 
@@ -181,7 +183,8 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 _draw.plain_log(panel)
             if place == 0 or (len(all_columns) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
-                panel.set_title(title + (", compressed schedule" if compressed else ""))
+                title += ", compressed schedule" if compressed else ""
+                panel.set_title("\n".join(textwrap.wrap(title, LETTERS)) if narrow else title, linespacing=0.9)
     _legend.of_panels(figure, figure.axes)
     return figure
 

@@ -31,7 +31,7 @@ def table(results: Results) -> list[Row]:
         )
     groups = _curves.of_one_schedule(results.groups("convergence"))
     longest = sorted(groups, key=lambda group: (group.epochs, -group.nodes))
-    for group in {group.model: group for group in longest}.values():
+    for group in {(group.model, group.data): group for group in longest}.values():
         ours = group.settings
         alike = {name: ours[name] for name in ALIKE} | {"schedule": group.schedule}
         batch, parameters = ours["batch_per_node"] * ours["accumulate"], models.get(group.model, {}).get("parameters")

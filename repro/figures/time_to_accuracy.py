@@ -122,6 +122,7 @@ def _minutes(found: Reach, nodes: int, parameters: int, seconds: tuple[float, fl
         "nodes": nodes,
         "curve_nodes": group.nodes,
         "schedule": time_to_target.schedule(group),
+        "data": group.data,
         "precision": settings["precision"],
         "n": found.n,
         "best": found.best,
@@ -191,8 +192,9 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
             said = "; ".join(
                 f"{_draw.algo_name(row['algo'])}{_density(row)}: {row['epochs']}" for row in curves.values()
             )
-            row, *_ = curves.values()  # what is compared has one target, schedule, precision and P
-            about = f"{100 * row['target']:g} % on the schedule of {row['schedule']}, {row['precision']}"
+            row, *_ = curves.values()  # what is compared has one target, schedule, data, precision and P
+            on = f"{100 * row['target']:g} % on the schedule of {row['schedule']}"
+            about = f"{on}, {_draw.data_name(row['data'])}, {row['precision']}"
             panels.setdefault(f"{about}, in curves of P = {row['curve_nodes']}: {said}.", []).append(nodes)
         for said, at in panels.items():
             lines.append(f"{_draw.model_name(model)}, P = {' and '.join(map(str, at))}: {said}")

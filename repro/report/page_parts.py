@@ -39,10 +39,11 @@ def status(data: Results, _: str) -> str:
     ]
     if trained:
         most = max(group.epochs for group in trained)
-        longest = {group.nodes: group for group in reversed(trained) if group.epochs == most}
-        of_each_p = "; ".join(_ends(longest[nodes], trained) for nodes in sorted(longest))
-        images = _images(data, longest[min(longest)])
-        lines.append(f"**Accuracy.** The longest training so far is {of_each_p}.{images}")
+        found = {("JPEG" in one.data, one.data, one.nodes): one for one in reversed(trained) if one.epochs == most}
+        longest = [found[place] for place in sorted(found)]  # the original images first
+        several = len({group.data for group in longest}) > 1
+        of_each = "; ".join(_ends(group, trained, several) for group in longest)
+        lines.append(f"**Accuracy.** The longest training so far is {of_each}.{_images(data, longest)}")
     if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
         lines.append(f"**Beyond the paper.** {kept}")
     lines += [
@@ -53,27 +54,30 @@ def status(data: Results, _: str) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _images(data: Results, longest: Group) -> str:
-    """Says that images were encoded once more, and what others obtained with the originals; "" for the originals."""
-    if "JPEG" not in longest.data:
+def _images(data: Results, longest: list[Group]) -> str:
+    """Says which images were encoded once more, and what others obtained with the originals; "" if none were."""
+    encoded = [group for group in longest if "JPEG" in group.data]
+    if not encoded:
         return ""
-    settings = longest.settings
-    known = reference_curves.beside(data.reference, longest.model, longest.batch, settings["lr"], longest.nodes)
+    first = encoded[0]
+    known = reference_curves.beside(data.reference, first.model, first.batch, first.settings["lr"], first.nodes)
     ends = sorted(run["test_accuracy"][-1] for run in known)
     others = f": with the originals others had {ends[0]:.1f} to {ends[-1]:.1f} %" if ends else ""
-    return f" The images of {_draw.data_name(settings['data']['name'])} were encoded once more, as JPEG{others}."
+    name = first.settings["data"]["name"] if encoded == longest else first.data
+    return f" The images of {_draw.data_name(name)} were encoded once more, as JPEG{others}."
 
 
-def _ends(longest: Group, trained: list[Group]) -> str:
+def _ends(longest: Group, trained: list[Group], name_data: bool) -> str:
     """Says how the algorithms ended that were trained like this run, on as many nodes."""
     comparable = [group for group in trained if pairs.alike(group, longest)]
     alike = [group for group in comparable if group.schedule == longest.schedule]
     places = _draw.algos_of([{"algo": one.algo} for one in alike])
     alike.sort(key=lambda one: places.index(one.algo))
     accuracies = ", ".join(f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike)
+    about = [longest.schedule, longest.settings["precision"], *([_draw.data_name(longest.data)] * name_data)]
     return (
-        f"{_draw.model_name(longest.model)} on {longest.nodes} nodes ({longest.schedule}, "
-        f"{longest.settings['precision']}): {accuracies} (n = {_times.span([{'n': one.n} for one in alike], 'n')})"
+        f"{_draw.model_name(longest.model)} on {longest.nodes} nodes ({', '.join(about)}): {accuracies} "
+        f"(n = {_times.span([{'n': one.n} for one in alike], 'n')})"
     )
 
 

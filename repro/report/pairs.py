@@ -85,7 +85,8 @@ def _like(group: Group) -> tuple[Any, ...]:
 def best(
     ours: Iterable[Group], references: Iterable[Group], meets: Callable[[Pair], bool] = lambda pair: True
 ) -> Pair | None:
-    """Returns the pair that may be compared and says most: uncompressed, the longest, with most seeds, of one seed.
+    """Returns the pair that may be compared and says most: uncompressed, the longest, with most seeds, of one seed,
+    of the original images.
 
     One that `meets` a claim's conditions goes before all that do not.
     """
@@ -94,8 +95,9 @@ def best(
     return max(pairs, key=lambda pair: (meets(pair), *_worth(pair)), default=None)
 
 
-def _worth(pair: Pair) -> tuple[bool, float, int, int]:
-    return not pair.ours.compressed, pair.epoch, min(pair.ours.n, pair.reference.n), len(pair.seeds())
+def _worth(pair: Pair) -> tuple[bool, float, int, int, bool]:
+    n, original = min(pair.ours.n, pair.reference.n), "JPEG" not in pair.ours.data
+    return not pair.ours.compressed, pair.epoch, n, len(pair.seeds()), original
 
 
 def of(one: Group, other: Group) -> Pair | None:

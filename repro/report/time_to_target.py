@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from repro.report import prefixes
 from repro.report.group import Group
@@ -128,15 +129,16 @@ def schedule(group: Group) -> str:
 
 
 def comparable(groups: Iterable[Group], target: float, nodes: int = 0, precision: str = "float32") -> list[Group]:
-    """Returns the groups of one schedule, precision, batch and P, as curves of unlike ones are not compared.
+    """Returns the groups of one schedule, precision, batch, P and data, as curves of unlike ones are not compared.
 
     These are those on `nodes` nodes if two algorithms were trained on them, else on any; of several those with which
     most algorithms reached the target. Then the schedule as it is written comes first, then `precision`, then the P of
     most algorithms, `nodes`, and the fewest nodes.
     """
-    alike: dict[tuple[str, str, int, int], list[Group]] = {}
+    alike: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
-        alike.setdefault((schedule(group), group.settings["precision"], group.batch, group.nodes), []).append(group)
+        kind = schedule(group), group.settings["precision"], group.batch, group.nodes, group.data
+        alike.setdefault(kind, []).append(group)
 
     def order(own: Sequence[Group]) -> tuple[bool, int, bool, bool, int, bool, int, float]:
         trained, here = of_each_algorithm(own, target), own[0].nodes == nodes

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from repro.compression.pair_sizes import LOSSLESS
+from repro.config.groups import title
 from repro.config.schema import Config
 from repro.report import summaries, time_to_target
 from repro.report.as_published import OPTIONS
@@ -24,7 +25,7 @@ def trained() -> list[Group]:
 
 
 def comparable(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> list[Group]:
-    """Returns the curves of any of `configs` on one schedule, in one precision and of one P.
+    """Returns the curves of any of `configs` on one schedule and one data, in one precision and of one P.
 
     The planned P and precision come first. Another may stand in for it, but then for all algorithms.
     """
@@ -52,8 +53,8 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
 def reach(target: float, config: Config, curves: Sequence[Group], others: Sequence[Group] = ()) -> Reach | None:
     """Returns when `config` reached the target in `curves`, which are comparable; None if there is no run.
 
-    It is taken to need as many samples on any number of nodes. A run among `others`, on another schedule, in another
-    precision or of another P, tells only how accurate it was: its times are of another training.
+    It is taken to need as many samples on any number of nodes. A run among `others`, on another schedule or other
+    data, in another precision or of another P, tells only how accurate it was: its times are of another training.
     """
     own = of(config, curves)
     if not own:
@@ -70,6 +71,8 @@ def _apart(group: Group, compared: Group) -> str:
         return "on another schedule"
     if group.settings["precision"] != compared.settings["precision"]:
         return "in another precision"
+    if group.data != compared.data:
+        return f"on {title('data', group.data)}"
     return f"at P = {group.nodes}"
 
 
@@ -152,5 +155,6 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
 
 
 def _training(group: Group) -> str:
-    """Says on what schedule, in what precision and of what P a run was: all that are compared have the same."""
-    return f"schedule of {time_to_target.schedule(group)}, {group.settings['precision']}, P = {group.nodes}"
+    """Says on what schedule and data, in what precision and of what P a run was: all that are compared are alike."""
+    on = f"schedule of {time_to_target.schedule(group)}, {title('data', group.data)}"
+    return f"{on}, {group.settings['precision']}, P = {group.nodes}"

@@ -1,6 +1,7 @@
 """CIFAR-10 from the published archive: how it is read, and how it is fetched."""
 
 import hashlib
+import json
 import pickle
 import tarfile
 import threading
@@ -10,11 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from repro import data
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.data import cifar10
+from repro.data._images import strips
 
 
 def write_archive(path, batch):
@@ -35,6 +38,31 @@ def python2_pickle(planes, labels):
     data = array + len(planes).to_bytes(4, "little") + planes + b"tb"
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
     return b"\x80\x02}(U\x06labels" + numbers + b"U\x04data" + data + b"u."
+
+
+def test_the_rows_of_a_packages_pngs_become_images_as_the_archives_planes_do(tmp_path):
+    """Both hold the same images and labels, in one order: a run on either is on the same data."""
+    generator = np.random.default_rng(0)
+    batches = generator.integers(0, 256, (6, 2, 32, 32, 3), dtype=np.uint8)
+    package = tmp_path / "package.tgz"
+    with tarfile.open(package, "w:gz") as tar:
+        for name, rows in zip([*strips.BATCHES["train"], *strips.BATCHES["test"]], batches, strict=True):
+            file = tmp_path / "rows.png"
+            Image.fromarray(rows.reshape(2, 32 * 32, 3)).save(file)
+            tar.add(file, f"package/{name}.png")
+        for split, numbers in (("train", range(10)), ("test", range(2))):
+            (tmp_path / "labels.json").write_text(json.dumps(list(numbers)))
+            tar.add(tmp_path / "labels.json", f"package/{strips.LABELS[split]}.json")
+    planes = batches.transpose(0, 1, 4, 2, 3)
+    labels = [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [0, 1]]
+
+    def batch(number):
+        return python2_pickle(planes[number].tobytes(), labels[number])
+
+    archive = cifar10.unpack(write_archive(tmp_path / "archive.tar.gz", batch))
+    read = strips.unpack(package)
+    assert archive.keys() - read.keys() == {"classes"}
+    assert all((archive[name] == read[name]).all() and archive[name].dtype == read[name].dtype for name in read)
 
 
 def test_the_archives_planes_become_images(tmp_path):

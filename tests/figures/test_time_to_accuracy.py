@@ -38,8 +38,10 @@ def test_what_misses_the_target_has_its_best_and_no_minutes() -> None:
     assert [(row["algo"], row["nodes"], row["best"]) for row in missed] == [("gtopk", 4, 0.86), ("gtopk", 32, 0.86)]
     assert len(rows) == 2 + 2 * 2 * len(time_to_accuracy.BITS_PER_S)
     figure = time_to_accuracy.draw(rows)
-    said = "resnet20, P = 4 and 32: 90 % on the schedule of 141 epochs, float32, in curves of P = 4: dense: epoch 10"
-    assert said in " ".join(figure.notes).replace("ResNet-20", "resnet20")
+    assert (
+        "ResNet-20, P = 4 and 32: 90 % on the schedule of 141 epochs, CIFAR-10 (JPEG folder), float32, in curves of "
+        "P = 4: dense: epoch 10"
+    ) in " ".join(figure.notes)
     assert "gTop-k (ρ = 0.001): not in 10 epochs, best 86.0 %" in " ".join(figure.notes)
     assert {line.get_label() for panel in figure.axes for line in panel.get_lines()} == {"dense", "Top-k"}
 

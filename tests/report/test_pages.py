@@ -94,6 +94,16 @@ def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
     assert line.endswith("The images of CIFAR-10 were encoded once more, as JPEG.")
 
 
+def test_the_longest_training_on_the_original_images_stands_before_that_on_others() -> None:
+    made = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk", "dense")]
+    made[2]["data"] = "cifar10"
+    said = page_parts.status(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}), "")
+    line = next(line for line in said.splitlines() if "Accuracy" in line)
+    how = "ResNet-20 on 4 nodes (schedule of 141 epochs compressed to 5, float32, CIFAR-10"
+    assert f"is {how}): dense 50.00 % (n = 1); {how} (JPEG folder)): dense 50.00 %, gTop-k 48.00 % (n = 1)." in line
+    assert line.endswith("The images of CIFAR-10 (JPEG folder) were encoded once more, as JPEG.")
+
+
 def test_an_iteration_without_a_dense_one_beside_it_has_its_time_alone() -> None:
     data = summaries.load()
     relaxed = [

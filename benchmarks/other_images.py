@@ -1,0 +1,53 @@
+"""Measure what CIFAR-10's encoding as JPEG takes: trained networks on the test images of several data folders.
+
+python benchmarks/other_images.py RUN_FOLDER... --data FOLDER FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from repro import data, screen
+from repro.config.compose import from_yaml
+from repro.data import Dataset
+from repro.data._images import augment
+from repro.data._images.memory import MemoryImages
+from repro.runs import same_data
+from repro.train import classify, evaluation
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER")
+    parser.add_argument("--data", type=Path, nargs="+", default=[Path("data")])
+    arguments = parser.parse_args()
+    rows = []
+    for run in arguments.runs:
+        network = classify.load(str(run), run.parent)
+        config = from_yaml(run / "config.yaml")
+        row = {"run": run.name, "trained on": str(same_data.trained_on(run))}
+        for root in arguments.data:
+            options = dataclasses.replace(config.data, root=str(root), fingerprint="")
+            dataset = data.load(options, config.seed, config.on_bad_image)
+            row[f"{dataset.description} (%)"] = f"{100 * accuracy(network, dataset):.2f}"
+        rows.append(row)
+    screen.show(rows)
+
+
+@torch.no_grad()
+def accuracy(network: classify.Classifier, dataset: Dataset) -> float:
+    if not isinstance(test := dataset.test, MemoryImages):
+        raise SystemExit(f"{dataset.name} is not held in memory: name the folder of a run of data=cifar10")
+    mean, std = torch.tensor(network.preprocessing.mean), torch.tensor(network.preprocessing.std)
+    right = 0
+    for some, theirs in zip(test.images.split(evaluation.BATCH), test.labels.split(evaluation.BATCH), strict=True):
+        right += int((network.logits(augment.normalise(some, mean, std)).argmax(1) == theirs).sum())
+    return right / len(test.labels)
+
+
+if __name__ == "__main__":
+    main()
