@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.config.schema import ConfigError
+from repro.config.schema import Config, ConfigError
 from repro.report import same_machine
 from repro.report.curves import curve, middle, seed_accuracies
 from repro.report.finished_run import Damaged, Run, read_run
@@ -47,7 +47,7 @@ def collect(
         except Damaged as reason:
             left_out.append(f"{place}: {reason}")
             continue
-        alike = found[place.parent.name][run.config.of_seed(0).run_id]
+        alike = found[place.parent.name][_plain(run.config).of_seed(0).run_id]
         of_this_data = (group for group in alike if all(_may_be_beside(run, other) for _, other in group))
         members = next(of_this_data, None)
         if members is None:
@@ -72,8 +72,13 @@ def collect(
 
 def _may_be_beside(run: Run, other: Run) -> bool:
     """Returns whether two runs may be of one group: of one data set, and not of one seed but another `algo.seed`."""
-    same = run.config.seed != other.config.seed or run.config.run_id == other.config.run_id
+    same = run.config.seed != other.config.seed or _plain(run.config).run_id == _plain(other.config).run_id
     return same and other.content.may_be(run.content)
+
+
+def _plain(config: Config) -> Config:
+    """Returns settings as of a run that had its folder for itself: of what images it is, its group says."""
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, fingerprint=""))
 
 
 def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
@@ -81,7 +86,7 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]
     first = runs[0]
-    settings = {k: v for k, v in dataclasses.asdict(first.config.of_seed(0)).items() if k not in NOT_SETTINGS}
+    settings = {k: v for k, v in dataclasses.asdict(_plain(first.config).of_seed(0)).items() if k not in NOT_SETTINGS}
     del settings["data"]["root"]  # a place on that machine
     evaluations = [run.of("eval") for run in runs]
     group = Group(

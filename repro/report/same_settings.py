@@ -17,12 +17,13 @@ Summary = dict[str, Any]
 def identity(group: Group, whole: bool = False) -> str:
     """Returns the run id of the settings with seed 0, of old runs too: keys that came later have their default.
 
+    It is the same for all data: of what images a group is, it says beside its settings.
     `whole`: of the whole schedule, whose first epochs are those of a group that ends earlier and is not compressed.
     """
     settings = group["settings"]
     if whole:
         settings = settings | {"epochs": settings["schedule_epochs"]}
-    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": ""}}))
+    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": "", "fingerprint": ""}}))
 
 
 @cache  # every figure asks for every group, most more than once

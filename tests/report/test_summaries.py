@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from made_up_groups import group
 from repro import tables
 from repro.cluster import preempt
 from repro.commands.results import collect
-from repro.config.compose import compose, to_yaml
+from repro.config.compose import compose, from_yaml, to_yaml
 from repro.config.schema import ConfigError
 from repro.figures import accuracies
 from repro.report import curves, from_run_folders, pool_seeds, same_settings, summaries
@@ -94,6 +95,23 @@ def test_seeds_of_an_algorithm_that_draws_are_pooled_too(tmp_path: Path) -> None
     assert "seed" not in compose(["algo=topk", "seed=3"])[0].of_seed(0).algo.options
     assert ending.varied(compose(["algo=qsgd", "seed=0,1"])) == ["algo", "seed"]
     assert ending.varied(compose(["algo=qsgd", "algo.seed=0,1"])) == ["algo", "algo.seed"]
+
+
+def test_a_seed_whose_images_gave_it_a_folder_of_its_own_is_pooled(runs: Path, tmp_path: Path) -> None:
+    """Where a folder holds a run on other images, a run's settings have `data.fingerprint`, and other seeds' do not."""
+    for place in (runs / "default").glob("*gtopk-*"):
+        copy = Path(shutil.copytree(place, tmp_path / "default" / place.name))
+        said = json.loads((copy / "provenance.json").read_text())
+        (copy / "provenance.json").write_text(json.dumps(said | {"fingerprint": "abc"}))
+        config = from_yaml(copy / "config.yaml")
+        if config.seed == 1:
+            config = replace(config, data=replace(config.data, fingerprint="abc"))
+            (copy / "config.yaml").write_text(to_yaml(config))
+            copy.rename(copy.with_name(config.run_id))
+    (found,) = from_run_folders.collect(tmp_path)[0]["default"]["groups"]
+    assert (found["seeds"], found["fingerprint"]) == ([0, 1], "abc")
+    old = found | {"settings": found["settings"] | {"data": found["settings"]["data"] | {"fingerprint": "abc"}}}
+    assert same_settings.identity(old) == same_settings.identity(found)
 
 
 def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
