@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+JPEG = "cifar10 (JPEG folder)"  # what is told is of runs on these images, unless it says others
 TEXT = " ".join((Path(__file__).parents[1] / "docs/paper.md").read_text().split())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import made_up_groups
 import pytest
-from told_in_paper import told
+from told_in_paper import JPEG, told
 
 from repro.figures import _times, momentum
 from repro.report import summaries
@@ -62,7 +62,8 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
 
 def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
-    whole = [g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole]
+    of_four = [g for g in found.groups("convergence") if (g.model, g.nodes, g.data) == ("resnet20", 4, JPEG)]
+    whole = [g for g in of_four if g.whole]
     curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
     losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
     dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
@@ -114,7 +115,7 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
     small = {
         g.algo: 100 * g.at(83)["test_accuracy"]
         for g in summaries.load().groups("convergence")
-        if (g.model, g.nodes) == ("resnet20", 4) and g.whole
+        if (g.model, g.nodes, g.data) == ("resnet20", 4, JPEG) and g.whole
     }
     expected = [
         dense[83],
@@ -191,7 +192,8 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
 def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
     (none,) = (group for group in found.groups("momentum") if group.whole and group.algo == "gtopk")
-    whole = {g.algo: g for g in found.groups("convergence") if (g.model, g.nodes) == ("resnet20", 4) and g.whole}
+    of_four = [g for g in found.groups("convergence") if (g.model, g.nodes, g.data) == ("resnet20", 4, JPEG)]
+    whole = {g.algo: g for g in of_four if g.whole}
     assert rule(none.settings) == RULES[3]
     runs = [none, whole["gtopk"], whole["dense"]]
     ends = [(100 * run.curve[-1]["test_accuracy"], run.curve[-1]["train_loss"]) for run in runs]
