@@ -32,8 +32,8 @@ def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
 
     Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
     these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one; other
-    data or another precision if they got as far as any on their P. Otherwise it takes those compressed to one number of
-    epochs: the one with the most settings to compare, and of several the largest.
+    data or another precision if they got half as far as any on their P. Otherwise it takes those compressed to one
+    number of epochs: the one with the most settings to compare, and of several the largest.
     """
     usual = [group for group in groups if as_published(group.settings)]
     return [chosen for model in dict.fromkeys(g.model for g in usual) for chosen in _of_one_schedule(usual, model)]
@@ -55,7 +55,7 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     for group in longest.values():
         for place in (group.nodes, _panel(group)):
             ends[place] = max(ends.get(place, 0), group.settings["epochs"])
-    return [g for g in as_it_is if g in longest.values() and ends[_panel(g)] == ends[g.nodes]]
+    return [g for g in as_it_is if g in longest.values() and 2 * ends[_panel(g)] >= ends[g.nodes]]
 
 
 def _panel(group: Group) -> tuple[Any, ...]:
@@ -184,7 +184,9 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
             if place == 0 or (len(all_columns) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
                 title += ", compressed schedule" if compressed else ""
-                panel.set_title("\n".join(textwrap.wrap(title, LETTERS)) if narrow else title, linespacing=0.9)
+                panel.set_title(title)
+                if narrow:
+                    panel.set_title("\n".join(textwrap.wrap(title, LETTERS)), linespacing=0.9)
     _legend.of_panels(figure, figure.axes)
     return figure
 

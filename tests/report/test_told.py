@@ -8,7 +8,7 @@ import pytest
 from told_in_paper import JPEG, told
 
 from repro.figures import _times, momentum
-from repro.report import summaries
+from repro.report import reference_curves, summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES, rule
 
@@ -187,6 +187,30 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         expected = [value for row in rows for value in (100 * row["test_accuracy"], row["n"])[: 1 + counted]]
         assert told(sentence) == pytest.approx(expected, abs=0.051)
         assert counted or rows in (paired, others) or all(row["n"] == 1 for row in rows)
+
+
+def test_dense_on_the_original_images_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (jpeg,) = (g for g in found.groups("convergence") if (g.algo, g.nodes, g.data) == ("dense", 4, JPEG) and g.whole)
+    (original,) = (g for g in found.groups("convergence") if g.data == "cifar10")
+    (others,) = (
+        run["test_accuracy"]
+        for run in reference_curves.beside(found.reference, "resnet20", 32, 0.1, 8)
+        if reference_curves.algo(run) == "dense"
+    )
+    epochs = range(83, 97)
+
+    def mean(group: Group) -> float:
+        return statistics.fmean(100 * group.at(epoch)["test_accuracy"] for epoch in epochs)
+
+    said = told(
+        "dense on 4 nodes has N % (bfloat16, n = 1, seed 0, the first N of 141 epochs so far) and the reference's "
+        "dense on 8 nodes N %; with our JPEGs it has N % there (n = 2). So the encoding takes N points,"
+    )
+    theirs = statistics.fmean(others[epoch - 1] for epoch in epochs)
+    expected = [mean(original), original.epochs, theirs, mean(jpeg), mean(original) - mean(jpeg)]
+    assert said[:4] == pytest.approx(expected[:4], abs=0.0051) and said[4] == pytest.approx(expected[4], abs=0.051)
+    assert (original.n, original.seeds, jpeg.n, original.settings["precision"]) == (1, [0], 2, "bfloat16")
 
 
 def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
