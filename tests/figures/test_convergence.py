@@ -116,6 +116,8 @@ def test_unlike_data_or_precision_share_no_panel(other: dict[str, Any], told: tu
     short = [changed(run(algo, 15), **other) for algo in ("dense", "topk")]
     rows = convergence.table(results(*alike, *short))
     assert {row["algo"] for row in rows if row["source"] == "trained"} == {"dense", "gtopk"}, "shorter ones alone"
+    rows = convergence.table(results(*alike, changed(run("dense", 96), **other)))
+    assert len([row for row in rows if row["source"] == "trained" and row["schedule"].startswith("first 96")]) > 0
 
 
 def test_another_density_is_another_curve_with_its_label() -> None:

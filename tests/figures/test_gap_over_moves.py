@@ -40,6 +40,14 @@ def test_of_a_run_that_two_experiments_have_the_group_of_more_seeds_is_drawn() -
     assert [row["seeds"] for row in found if row["source"] == "trained"] == ["0", "1"]
 
 
+def test_a_run_of_one_name_on_other_images_is_a_mark_of_its_own() -> None:
+    """The run id does not say on what images a run was, where no other was there before it."""
+    jpeg = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk")]
+    original = [one | {"data": "cifar10"} for one in jpeg]
+    found = [row["data"] for row in rows(*jpeg, *original) if row["source"] == "trained"]
+    assert sorted(found) == ["cifar10", "cifar10 (JPEG folder)"]
+
+
 def test_old_summaries_of_several_seeds_are_one_mark() -> None:
     dense, gtopk = (made_up_groups.group("resnet20", algo, n_seeds=2) for algo in ("dense", "gtopk"))
     del gtopk["seed_accuracies"]
