@@ -14,8 +14,6 @@ import torch
 from repro import data, screen
 from repro.config.compose import from_yaml
 from repro.data import Dataset
-from repro.data._images import augment
-from repro.data._images.memory import MemoryImages
 from repro.runs import same_data
 from repro.train import classify, evaluation
 
@@ -40,13 +38,9 @@ def main() -> None:
 
 @torch.no_grad()
 def accuracy(network: classify.Classifier, dataset: Dataset) -> float:
-    if not isinstance(test := dataset.test, MemoryImages):
-        raise SystemExit(f"{dataset.name} is not held in memory: name the folder of a run of data=cifar10")
-    mean, std = torch.tensor(network.preprocessing.mean), torch.tensor(network.preprocessing.std)
-    right = 0
-    for some, theirs in zip(test.images.split(evaluation.BATCH), test.labels.split(evaluation.BATCH), strict=True):
-        right += int((network.logits(augment.normalise(some, mean, std)).argmax(1) == theirs).sum())
-    return right / len(test.labels)
+    batches = dataset.test_batches(0, 1, evaluation.BATCH)
+    right = sum(int((network.logits(images).argmax(1) == labels).sum()) for images, labels in batches)
+    return right / dataset.test_size
 
 
 if __name__ == "__main__":

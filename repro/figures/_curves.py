@@ -184,9 +184,10 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
             if place == 0 or (len(all_columns) == 1 and _draw.wide()):
                 compressed = any("compressed" in row["schedule"] for row in ours)
                 title += ", compressed schedule" if compressed else ""
-                panel.set_title(title)
                 if narrow:
                     panel.set_title("\n".join(textwrap.wrap(title, LETTERS)), linespacing=0.9)
+                else:
+                    panel.set_title(title)
     _legend.of_panels(figure, figure.axes)
     return figure
 

@@ -88,7 +88,7 @@ def _compared(
     difference = pair.difference(intervals.noise_of_repeats(results.reference))
     unmet = _unmet(results, pair)
     verdict = verdicts.no_worse(difference, unmet)
-    if not unmet and "JPEG" in pair.ours.data:
+    if not unmet and pair.ours.encoded:
         verdict = replace(verdict, why=f"{verdict.why}; both on the same re-encoded images")
     one, other = pair.accuracies
     precision = pair.ours.settings["precision"]

@@ -56,6 +56,11 @@ class Group:
         return batch
 
     @property
+    def encoded(self) -> bool:
+        """Returns whether the images were encoded once more, as JPEG."""
+        return "JPEG" in self.data
+
+    @property
     def metric(self) -> Metric:
         return metric.of(self.settings["data"])
 

@@ -39,7 +39,7 @@ def status(data: Results, _: str) -> str:
     ]
     if trained:
         most = max(group.epochs for group in trained)
-        found = {("JPEG" in one.data, one.data, one.nodes): one for one in reversed(trained) if one.epochs == most}
+        found = {(one.encoded, one.data, one.nodes): one for one in reversed(trained) if one.epochs == most}
         longest = [found[place] for place in sorted(found)]  # the original images first
         several = len({group.data for group in longest}) > 1
         of_each = "; ".join(_ends(group, trained, several) for group in longest)
@@ -56,7 +56,7 @@ def status(data: Results, _: str) -> str:
 
 def _images(data: Results, longest: list[Group]) -> str:
     """Says which images were encoded once more, and what others obtained with the originals; "" if none were."""
-    encoded = [group for group in longest if "JPEG" in group.data]
+    encoded = [group for group in longest if group.encoded]
     if not encoded:
         return ""
     first = encoded[0]

@@ -96,8 +96,8 @@ def best(
 
 
 def _worth(pair: Pair) -> tuple[bool, float, int, int, bool]:
-    n, original = min(pair.ours.n, pair.reference.n), "JPEG" not in pair.ours.data
-    return not pair.ours.compressed, pair.epoch, n, len(pair.seeds()), original
+    n = min(pair.ours.n, pair.reference.n)
+    return not pair.ours.compressed, pair.epoch, n, len(pair.seeds()), not pair.ours.encoded
 
 
 def of(one: Group, other: Group) -> Pair | None:

@@ -27,6 +27,6 @@ def unpack(file: Path) -> dict[str, np.ndarray]:
 
         for split, names in BATCHES.items():
             rows = [np.asarray(Image.open(io.BytesIO(member(f"{name}.png")))) for name in names]
-            arrays[f"{split}_images"] = np.concatenate(rows)[..., :3].reshape(-1, 32, 32, 3)
+            arrays[f"{split}_images"] = np.concatenate(rows).reshape(-1, 32, 32, 3)
             arrays[f"{split}_labels"] = np.array(json.loads(member(f"{LABELS[split]}.json")), np.uint8)
     return arrays
