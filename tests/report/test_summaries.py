@@ -9,16 +9,14 @@ from typing import Any
 
 import pytest
 import tiny_runs
-from made_up_groups import group
 
 from repro import tables
 from repro.cluster import preempt
 from repro.commands.results import collect
 from repro.config.compose import compose, from_yaml, to_yaml
 from repro.config.schema import ConfigError
-from repro.figures import accuracies
-from repro.report import curves, from_run_folders, pool_seeds, same_settings, summaries
-from repro.report.group import Group, rounded
+from repro.report import from_run_folders, pool_seeds, same_settings, summaries
+from repro.report.group import Group
 from repro.runs import run_folder
 from repro.train import ending, loop
 
@@ -114,19 +112,6 @@ def test_a_seed_whose_images_gave_it_a_folder_of_its_own_is_pooled(runs: Path, t
     assert same_settings.identity(old) == same_settings.identity(found)
 
 
-def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
-    def line(source: str, seconds: float) -> dict:
-        parts = {"compute_s": 10 - seconds, "compress_s": 0.0, "communicate_s": 3 * seconds}
-        return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
-
-    reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
-    found = curves.middle(reported)
-    assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
-    assert curves.middle(reported[:2])[0]["compute_s"] == 9.0
-    assert [row["source"] for row in curves.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
-    assert "kind" not in found[0] and found[0]["nodes"] == 4
-
-
 def test_the_probe_counts_what_is_lost(groups: dict[str, Group]) -> None:
     """With exact accounting every bit of mass is in the update or in a residual; the paper's rule loses some."""
     (paper,), (exact,) = groups["gtopk"].recorded, groups["gtopk_butterfly"].recorded
@@ -195,26 +180,6 @@ def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp
     assert len(summaries.load(tmp_path).groups("default")) == 2
 
 
-def test_rows_of_other_settings_do_not_read_alike() -> None:
-    """Two gTop-k at 93 and 8 % differed in a density that the table did not show."""
-    found = [group("resnet20", "gtopk"), group("resnet20", "gtopk", density=0.5), group("vgg16", "gtopk")]
-    rows = accuracies.table(summaries.Results({}, {"convergence": {"groups": found}}))
-    assert [row["density"] for row in rows] == [0.001, 0.5, 0.001]
-    assert "density" not in accuracies.table(summaries.Results({}, {"convergence": {"groups": found[:1]}}))[0]
-
-
-def test_pooled_mean_and_deviation() -> None:
-    def row(values: list[float]) -> dict:
-        mean, std = curves.mean_std(values)
-        return {
-            f"{name}{end}": v for name in (*curves.LOSSES, "test_accuracy") for end, v in (("", mean), ("_std", std))
-        }
-
-    values = [0.3, 0.9, 0.1, 0.7, 0.2]
-    for cut in (1, 2, 4):
-        assert pool_seeds._row(row(values[:cut]), row(values[cut:]), cut, 5 - cut) == pytest.approx(row(values))
-
-
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run folder"):
         from_run_folders.collect(tmp_path)
@@ -277,50 +242,8 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
         assert sorted(group["runs"] for group in kept) == [["another"], whole["runs"]]
 
 
-def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
-    long = group("resnet20", "gtopk", n_seeds=2)
-    short = group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
-    short["curve"] = short["curve"][:3]
-    for pooled in (pool_seeds._pooled(long, short), pool_seeds._pooled(short, long)):
-        assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
-        mine = rounded([row["test_accuracy"] for row in short["curve"]])
-        assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
-
-
-@pytest.mark.parametrize(
-    ("epochs", "steps", "scaled", "said"),
-    [
-        (141, None, False, "141 epochs"),
-        (141, None, True, "141 epochs"),
-        (15, None, False, "first 15 of 141 epochs"),
-        (15, None, True, "schedule of 141 epochs compressed to 15"),
-        (141, 20, False, "first 20 steps of 141 epochs"),
-        (3, 150, True, "first 150 steps of the schedule of 141 epochs compressed to 3"),
-    ],
-)
-def test_a_run_says_how_much_of_the_schedule_it_has(epochs: int, steps: int | None, scaled: bool, said: str) -> None:
-    made = group("resnet20", "gtopk")
-    made["settings"] |= {"epochs": epochs, "steps": steps, "scale_schedule": scaled}
-    found = Group(**made)
-    assert found.schedule == said
-    assert found.whole == (said == "141 epochs")
-
-
 def test_csv_is_the_same_on_every_machine() -> None:
     assert tables.to_csv([{"a": 1 / 3, "b": None, "c": True}]) == "a,b,c\n0.333333,,yes\n"
-
-
-def test_what_computes_the_same_takes_the_same_compute_seconds():
-    def run(algo: str, compute_s: float, batch: int = 32, stated: float | None = None) -> dict[str, Any]:
-        own = group("resnet20", algo)
-        (time,) = own["iteration_time"]
-        settings = own["settings"] | {"batch_per_node": batch, "compute_s": stated}
-        return own | {"settings": settings, "iteration_time": [time | {"compute_s": compute_s}]}
-
-    runs = [run("dense", 3.0), run("topk", 1.0), run("gtopk", 2.0), run("gtopk", 9.0, 64), run("dense", 5.0, 32, 5.0)]
-    found = summaries.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
-    assert [own.time.compute_s for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
-    assert [own.time.communicate_s for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]
 
 
 def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Summaries of seeds that were taken apart, pooled: on made-up groups; test_summaries.py has real runs."""
+
+import pytest
+from made_up_groups import group
+
+from repro.report import curves, pool_seeds
+from repro.report.group import rounded
+
+
+def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
+    def line(source: str, seconds: float) -> dict:
+        parts = {"compute_s": 10 - seconds, "compress_s": 0.0, "communicate_s": 3 * seconds}
+        return {"kind": "iteration_time", "source": source, "network": "ethernet1g", "nodes": 4, **parts}
+
+    reported = [[line("modelled", x), line("measured", x / 2)] for x in (1.0, 5.0, 2.0)]
+    found = curves.middle(reported)
+    assert [(row["source"], row["compute_s"]) for row in found] == [("modelled", 8.0), ("measured", 9.0)]
+    assert curves.middle(reported[:2])[0]["compute_s"] == 9.0
+    assert [row["source"] for row in curves.middle([*reported, [line("measured", 3.0)]])] == ["measured"]
+    assert "kind" not in found[0] and found[0]["nodes"] == 4
+
+
+def test_pooled_mean_and_deviation() -> None:
+    def row(values: list[float]) -> dict:
+        mean, std = curves.mean_std(values)
+        return {
+            f"{name}{end}": v for name in (*curves.LOSSES, "test_accuracy") for end, v in (("", mean), ("_std", std))
+        }
+
+    values = [0.3, 0.9, 0.1, 0.7, 0.2]
+    for cut in (1, 2, 4):
+        assert pool_seeds._row(row(values[:cut]), row(values[cut:]), cut, 5 - cut) == pytest.approx(row(values))
+
+
+def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
+    long = group("resnet20", "gtopk", n_seeds=2)
+    short = group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
+    short["curve"] = short["curve"][:3]
+    for pooled in (pool_seeds._pooled(long, short), pool_seeds._pooled(short, long)):
+        assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
+        mine = rounded([row["test_accuracy"] for row in short["curve"]])
+        assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
