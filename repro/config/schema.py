@@ -39,6 +39,7 @@ class Config(Checked):
     batch_per_node: int = key(low=1, high=1_000_000)
     accumulate: int = key(default=1, low=1, high=1_000_000)
     together: Literal["auto", "on", "off"] = key(default="auto")
+    cuda_graph: Literal["on", "off"] = key(default="off", result=False)
 
     stages: int = key(default=1, low=1, high="nodes")
     cuts: list[int] = key(default=list, low=1, high=10_000)

@@ -18,6 +18,7 @@ from repro.config import groups
 from repro.config.schema import Config, ConfigError
 from repro.models._dropout import Dropout
 from repro.train.buckets import Buckets
+from repro.train.cuda_graph import refusals
 from repro.train.hierarchical import Hierarchical
 
 if TYPE_CHECKING:
@@ -148,6 +149,10 @@ def rules(config: Config) -> Rules:
             (refused, f"together=on: {reason}. Type together=off")
             for refused, reason in (apart(config, models.sized_only(config)) if config.together == "on" else ())
         ),
+        *(
+            (refused, f"cuda_graph=on: {reason}. Type cuda_graph=off")
+            for refused, reason in (refusals(config, models.sized_only(config)) if config.cuda_graph == "on" else ())
+        ),
         (bool(config.cuts) and config.stages == 1, f"cuts={config.cuts}: there is one stage; type stages=2 or more"),
         *((refused, f"stages={config.stages}: {why}") for refused, why in (piped(config) if config.stages > 1 else ())),
     ]
@@ -226,7 +231,9 @@ def apart(config: Config, model: nn.Module) -> Rules:
 
 def joint(config: Config, model: nn.Module) -> bool:
     """Returns whether the ranks share one backward pass, as `together` says; `auto`: where `model` is on a GPU."""
-    if config.together == "off" or (config.together == "auto" and not next(model.parameters()).is_cuda):
+    if config.together == "off" or config.cuda_graph == "on":
+        return False
+    if config.together == "auto" and not next(model.parameters()).is_cuda:
         return False
     return not any(refused for refused, _ in apart(config, model))
 

@@ -25,6 +25,7 @@ from repro.models import _carried
 from repro.rng import derive
 from repro.train import aggregator
 from repro.train.buckets import Buckets, Overlap
+from repro.train.cuda_graph import Pass, Replayed
 from repro.train.pipeline import Pipeline
 from repro.train.replica import Replica
 from repro.train.split import Split
@@ -93,6 +94,8 @@ class Worker:
         sends = self.overlap is not None or self.forward is not model
         # a rank that waits inside backward for another one must not keep that one from its turn
         self.turn = nullcontext() if sends or self.joint is not None else rank.turns
+        graph = config.cuda_graph == "on" and not alone
+        self.one_pass: Pass = Replayed(self.add_gradient, rank.control) if graph else self.add_gradient
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yields this rank's micro-batches of an epoch, from micro-batch `start` of each node on, on its device.
@@ -138,12 +141,16 @@ class Worker:
             if last and self.overlap is not None:
                 self.overlap.arm()
             with nullcontext() if last or self.forward is self.replica.model else self.forward.no_sync():
-                loss = F.cross_entropy(self.logits(inputs), labels) / len(batches)
-                loss.backward()
-            total += loss.detach()
+                total += self.one_pass(inputs, labels, len(batches))
         if self.config.clip_grad:
             clip(self.replica.gradient, self.config.clip_grad)
         return total.item()
+
+    def add_gradient(self, inputs: Tensor, labels: Tensor, parts: int) -> Tensor:
+        """Adds to `replica.gradient` that of the mean loss, divided by `parts`, which it returns."""
+        loss = F.cross_entropy(self.logits(inputs), labels) / parts
+        loss.backward()
+        return loss.detach()
 
     def settle(self) -> None:
         """Makes the algorithm send what it sends from its second backward on; what that changes is to be loaded after.

@@ -19,9 +19,9 @@ COUNTED = ("bytes_sent", "messages", "rounds")
 NAMES = [name for name in groups.group_options("algo") if name != "ddp"]
 
 
-def steps(folder, *settings):
-    """The step lines of a run of four steps; the ranks' parameters are compared after each of them."""
-    run = config(folder, *QUICK, "nodes=4", "steps=4", "lr=0.001", "compare_every=1", *settings)
+def steps(folder, *settings, count=4):
+    """The step lines of a run of so many steps; the ranks' parameters are compared after each of them."""
+    run = config(folder, *QUICK, "nodes=4", f"steps={count}", "lr=0.001", "compare_every=1", *settings)
     loop.run(run)
     return [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
 
@@ -76,7 +76,31 @@ def test_ddp(nodes, tmp_path):
     alike(there, steps(tmp_path / "dense", "algo=dense", f"nodes={nodes}", "device=cuda"), ("bytes_sent",))
 
 
-@pytest.mark.parametrize("settings", [["precision=bfloat16"], ["together=on"], ["cluster=processes"]], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algo=gtopk", "precision=bfloat16"],
+        ["algo=dense", "accumulate=2", "clip_grad=1"],
+        ["algo=gtopk_corrected", "model=vgg16", "data.image_size=32"],
+        ["algo=topk", "bucket_mb=0.2", "scope=bucket", "cluster=processes"],
+    ],
+    ids=str,
+)
+def test_a_graph_has_the_bits_of_kernels_started_one_by_one(settings, tmp_path):
+    apart, graph = (
+        steps(tmp_path / how, "device=cuda", "together=off", f"cuda_graph={how}", *settings, count=9)
+        for how in ("off", "on")
+    )
+    what = ("loss", *COUNTED)
+    assert [[line[name] for name in what] for line in apart] == [[line[name] for name in what] for line in graph]
+    assert len({line["loss"] for line in graph}) == 9
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["precision=bfloat16"], ["precision=bfloat16", "cuda_graph=on"], ["together=on"], ["cluster=processes"]],
+    ids=str,
+)
 def test_a_run_goes_on_from_its_checkpoint(settings, tmp_path):
     settings = [*QUICK, "algo=gtopk", "nodes=4", "lr=0.001", "device=cuda", "checkpoint_every=2", *settings]
     first, whole = (config(tmp_path, *settings, f"steps={number}") for number in (2, 4))

@@ -1,0 +1,81 @@
+"""Replays a rank's forward and backward pass as one CUDA graph, where starting the kernels takes longer than they do.
+
+ResNet-20 on 32 images has some 400 kernels a pass, each a few microseconds long; a graph starts them all at once. It
+holds what the passes launched while it was recorded: a network whose Python does something else from batch to batch
+must do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from repro import algorithms
+from repro.cluster.devices import device_of
+from repro.cluster.environment import Place
+from repro.config.schema import Config
+from repro.models._dropout import Dropout
+
+if TYPE_CHECKING:
+    from repro.comm.collective import Collective
+
+Pass = Callable[[Tensor, Tensor, int], Tensor]  # images, labels, micro-batches of a step -> its part of the loss
+
+EAGER = 3  # passes before one is recorded, in which libraries take their memory and choose their kernels
+
+
+class Replayed:
+    """Does what `compute` does, which must leave its results in memory that stays; batches have one shape."""
+
+    def __init__(self, compute: Pass, control: Collective):
+        self.compute, self.control = compute, control
+        self.stream, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        self.calls = 0
+
+    def __call__(self, images: Tensor, labels: Tensor, parts: int) -> Tensor:
+        """Returns what `compute` returned; the next call writes over it. `parts` is that of the first call."""
+        self.calls += 1
+        if self.calls <= EAGER:
+            return self.beside(images, labels, parts)
+        if self.calls == EAGER + 1:
+            self.images, self.labels = images.clone(), labels.clone()
+            self.in_turn(parts)
+        self.images.copy_(images)
+        self.labels.copy_(labels)
+        self.graph.replay()
+        return self.loss
+
+    def beside(self, images: Tensor, labels: Tensor, parts: int) -> Tensor:
+        """Computes on the stream that is recorded later: what libraries set up for a stream is then there."""
+        here = torch.cuda.current_stream()
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream):
+            loss = self.compute(images, labels, parts)
+        here.wait_stream(self.stream)
+        return loss
+
+    def in_turn(self, parts: int) -> None:
+        """Records one rank after the other, as ranks that are threads share what PyTorch records with. Collective."""
+        for number in range(self.control.size):
+            self.control.barrier()
+            if number == self.control.rank:
+                with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
+                    self.loss = self.compute(self.images, self.labels, parts)
+        self.control.barrier()
+
+
+def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
+    """Returns each reason against graphs of `model`, and whether it holds for `config`. Raises ConfigError."""
+    name = config.model.name
+    return [
+        (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
+        (config.together == "on", "each rank has a graph of its own; leave together out"),
+        (config.stages > 1, "a stage waits for others within its pass; leave stages out"),
+        (config.overlap == "on", "overlap=on sends within backward; leave it out"),
+        (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward; type algo=dense"),
+        (config.model.reads == "text", f"model={name} carries a state from batch to batch"),
+        (any(isinstance(module, Dropout) for module in model.modules()), f"model={name} has dropout"),
+    ]
