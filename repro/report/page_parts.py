@@ -39,7 +39,7 @@ def status(data: Results, _: str) -> str:
     ]
     if trained:
         most = max(group.epochs for group in trained)
-        found = {(one.encoded, one.data, one.nodes): one for one in reversed(trained) if one.epochs == most}
+        found = {(one.encoded, one.data, one.model, one.nodes): one for one in reversed(trained) if one.epochs == most}
         longest = [found[place] for place in sorted(found)]  # the original images first
         several = len({group.data for group in longest}) > 1
         of_each = "; ".join(_ends(group, trained, several) for group in longest)
