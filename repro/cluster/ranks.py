@@ -38,7 +38,6 @@ class Rank:
     machines: list[str] = field(default_factory=list)  # the machine of every rank
     interrupt: Interrupt = field(default_factory=Interrupt)  # set: save and stop at the next agreement
     turns: AbstractContextManager[object] = field(default_factory=nullcontext)  # held while it computes
-    joint: Any = None  # what `joint` of `launch` made, where all ranks are threads on one device
     dilation: float = 1.0  # seconds of this lab that stand for one of the network's
     clock: Clock = field(default_factory=Clock)
     parts: list[Collective] = field(default_factory=list)  # of some of the ranks, on the same wires
@@ -93,13 +92,12 @@ def launch(
     main: Main,
     share: Share,
     interrupt: Interrupt | None = None,
-    joint: threads.Joint | None = None,
     failed: Failed | None = None,
 ) -> Any:
     """Runs `main(config, rank, share(config))` on every rank; returns what rank 0 returned.
 
-    Setting `interrupt` asks every rank to save and stop. `share` is called once in each process. Ranks that are threads
-    on one device share one `joint(size)`. A rank that has to end its process tells `failed` the reason.
+    Setting `interrupt` asks every rank to save and stop. `share` is called once in each process. A rank that
+    has to end its process tells `failed` the reason.
     Raises RunError with the error of the rank that failed first.
     """
     place, interrupt = find_place(config), interrupt or Interrupt()
@@ -109,7 +107,7 @@ def launch(
     limits.check(config)
     memory.check(config)
     if threads.as_threads(config):
-        return threads.launch(config, run_rank, main, share, interrupt, joint, failed)
+        return threads.launch(config, run_rank, main, share, interrupt, failed)
     if config.cluster.name == "lab":
         return _in_lab(config, main, share, interrupt)
     return processes.launch(config, run_rank, main, share, interrupt)
@@ -142,7 +140,6 @@ def run_rank(
     data: Any,
     interrupt: Interrupt,
     turns: AbstractContextManager[object] | None = None,
-    joint: Any = None,
     address: str = "",
     failed: Failed | None = None,
     switch: lab.Lab | None = None,
@@ -189,7 +186,7 @@ def run_rank(
             except BaseException as error:
                 raise start.failed(store, place.rank, error) from error
             control = Collective(wire.unheld() if isinstance(wire, SocketTransport) else wire)
-            rank = Rank(Collective(wire), control, device, own_gpu, store, [], interrupt, turns or nullcontext(), joint)
+            rank = Rank(Collective(wire), control, device, own_gpu, store, [], interrupt, turns or nullcontext())
             rank.dilation = 1.0 if switch is None else switch.dilation
             rank.clock = wire.clock if isinstance(wire, SocketTransport) else rank.clock
             return _run_rank(config, rank, main, data)

@@ -18,7 +18,6 @@ from repro.comm import transport
 from repro.config.schema import Config
 
 RunRank = Callable[..., Any]  # ranks.run_rank, which imports this module
-Joint = Callable[[int], Any]
 
 
 def launch(
@@ -27,7 +26,6 @@ def launch(
     main: Callable[..., Any],
     share: Callable[[Config], Any],
     interrupt: Interrupt,
-    make_joint: Joint | None = None,
     failed: Callable[[str], None] | None = None,
 ) -> Any:
     """Returns what rank 0 returned. Each rank has its own gloo group on one store in memory.
@@ -37,7 +35,6 @@ def launch(
     """
     store, data, size = dist.HashStore(), share(config), config.nodes
     places, turns = _places(size), _turns(config)
-    joint = make_joint(size) if make_joint is not None and on_one_device(config) else None
     wires = transport.Wires(size, config.timeout_s) if on_one_gpu(config) else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
@@ -45,7 +42,7 @@ def launch(
     def body(number: int) -> None:
         try:
             results[number] = run_rank(
-                config, places[number], store, main, data, interrupt, turns, joint, failed=failed, wires=wires
+                config, places[number], store, main, data, interrupt, turns, failed=failed, wires=wires
             )
         except BaseException as error:
             failures.append(error)

@@ -38,7 +38,6 @@ class Config(Checked):
     steps: int | None = key(default=None, low=1, high=MOST)
     batch_per_node: int = key(low=1, high=1_000_000)
     accumulate: int = key(default=1, low=1, high=1_000_000)
-    together: Literal["auto", "on", "off"] = key(default="auto")
     cuda_graph: Literal["on", "off"] = key(default="off", result=False)
 
     stages: int = key(default=1, low=1, high="nodes")
@@ -157,6 +156,7 @@ class Config(Checked):
         return re.sub(r"[^\w.-]+", "_", name) + "-" + digest
 
 
+GONE = {"together"}  # keys of earlier versions that changed no result to more than rounding
 INCIDENTAL_OPTIONS = {"workers", "prefetch"}  # options of any group that cannot change a result
 
 
@@ -175,7 +175,7 @@ def _result(config: Any) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> Config:
     """Returns the inverse of dataclasses.asdict. Raises ConfigError."""
-    values = dict(values)
+    values = {name: value for name, value in values.items() if name not in GONE}
     try:
         for name, kind in hints_of(Config).items():
             if name in values and isinstance(kind, type) and issubclass(kind, Checked):

@@ -25,7 +25,6 @@ from repro.json_text import json_text
 from repro.runs import machine
 from repro.timing import before_run, node_profile
 from repro.train import loop, possible
-from repro.train.joint_backward import JointBackward
 from repro.train.step import Batch, laid_out
 
 
@@ -96,7 +95,7 @@ def run(config: Config, steps: int) -> float:
         wandb = dataclasses.replace(config.wandb, mode="disabled")
         config = dataclasses.replace(config, results=folder, steps=steps, wandb=wandb)
         main = functools.partial(loop.train, before_run=before_run.before_a_run)
-        return ranks.launch(config, main, one_test_batch, joint=JointBackward)["samples_per_s"]
+        return ranks.launch(config, main, one_test_batch)["samples_per_s"]
 
 
 class First:

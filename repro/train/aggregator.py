@@ -1,4 +1,4 @@
-"""Makes what aggregates a run's gradients (algorithm, buckets, overlap, levels, joint backward); checks its limits."""
+"""Makes what aggregates a run's gradients (algorithm, buckets, overlap, levels); checks its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from repro import algorithms, models
 from repro.algorithms import Algorithm
@@ -16,7 +15,6 @@ from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.config import groups
 from repro.config.schema import Config, ConfigError
-from repro.models._dropout import Dropout
 from repro.train.buckets import Buckets
 from repro.train.cuda_graph import refusals
 from repro.train.hierarchical import Hierarchical
@@ -146,10 +144,6 @@ def rules(config: Config) -> Rules:
             "algo.hook=powersgd cannot have ranks as threads; type cluster=processes",
         ),
         *(
-            (refused, f"together=on: {reason}. Type together=off")
-            for refused, reason in (apart(config, models.sized_only(config)) if config.together == "on" else ())
-        ),
-        *(
             (refused, f"cuda_graph=on: {reason}. Type cuda_graph=off")
             for refused, reason in (refusals(config, models.sized_only(config)) if config.cuda_graph == "on" else ())
         ),
@@ -201,41 +195,6 @@ def piped(config: Config) -> Rules:
         (config.compute_s is not None, "each stage's compute is timed; leave compute_s out"),
         (config.cluster.authors != "none", "the authors have none; type cluster.authors=none"),
     ]  # fmt: skip
-
-
-def apart(config: Config, model: nn.Module) -> Rules:
-    """Returns each reason against one backward pass for all ranks, and whether it holds for `config` and `model`."""
-    algorithm, named = algorithms.of(config.algo), f"algo={config.algo.name}"
-    return [
-        (
-            not threads.on_one_device(config),
-            "the ranks must be threads on one device: leave cluster and launchers out",
-        ),
-        (algorithm.mixes, f"{named} gives each rank weights of its own"),
-        (algorithm.wraps, f"{named} looks at each layer's backward"),
-        (config.overlap == "on", "overlap=on needs each rank's own backward"),
-        (
-            config.precision != "float32",
-            f"precision={config.precision}: torch.func has BatchNorm in float32 alone",
-        ),
-        (
-            any(isinstance(module, Dropout) for module in model.modules()),
-            f"model={config.model.name} has dropout, which each rank draws",
-        ),
-        (
-            config.model.reads == "text",
-            f"model={config.model.name} carries a state from batch to batch",
-        ),
-    ]
-
-
-def joint(config: Config, model: nn.Module) -> bool:
-    """Returns whether the ranks share one backward pass, as `together` says; `auto`: where `model` is on a GPU."""
-    if config.together == "off" or config.cuda_graph == "on":
-        return False
-    if config.together == "auto" and not next(model.parameters()).is_cuda:
-        return False
-    return not any(refused for refused, _ in apart(config, model))
 
 
 def load(config: Config, shapes: Shapes, rank: Rank, alone: bool = False) -> Algorithm:

@@ -71,11 +71,10 @@ def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
     """Returns each reason against graphs of `model`, and whether it holds for `config`. Raises ConfigError."""
     name = config.model.name
     return [
-        (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
-        (config.together == "on", "each rank has a graph of its own; leave together out"),
-        (config.stages > 1, "a stage waits for others within its pass; leave stages out"),
-        (config.overlap == "on", "overlap=on sends within backward; leave it out"),
-        (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward; type algo=dense"),
+        (config.stages > 1, "a stage waits for others within its pass"),
+        (config.overlap == "on", "overlap=on sends within backward"),
+        (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward"),
         (config.model.reads == "text", f"model={name} carries a state from batch to batch"),
         (any(isinstance(module, Dropout) for module in model.modules()), f"model={name} has dropout"),
+        (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
     ]

@@ -18,7 +18,6 @@ from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
 from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
 from repro.train.hierarchical import inside, settle
-from repro.train.joint_backward import JointBackward
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
 from repro.train.step import Batch, Worker, any_rank, train_step
@@ -51,7 +50,7 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
             return timed_only.run(config, before_run, interrupt)
         main = functools.partial(train, before_run=before_run)
         failed = functools.partial(run_folder.failed, config.folder)
-        return ranks.launch(config, main, load_data, interrupt, JointBackward, failed)
+        return ranks.launch(config, main, load_data, interrupt, failed)
     except RunError as error:
         run_folder.failed(config.folder, str(error))  # rank 0 may have died before it could say so
         raise

@@ -23,11 +23,9 @@ GENERATORS = {16, 5056}  # bytes of a generator's state, of CUDA's and of a CPU'
 
 def files(worker: Worker, window: Tensor, sent: Sent) -> dict[str, Any]:
     """Returns this rank's files by name: its own state, and the shared one if it is rank 0 and all hold the same."""
-    # of ranks together they are views into those of all, which torch.save would write whole
-    statistics = [buffer.clone() for buffer in worker.replica.statistics()]
     state = {
         "algorithm": worker.algorithm.state_dict(), "generator": worker.generator.get_state(),
-        "statistics": statistics, "window": window, "sent": sent.state_dict(),
+        "statistics": worker.replica.statistics(), "window": window, "sent": sent.state_dict(),
         "carried": _carried.states(worker.replica.model),
     }  # fmt: skip
     mine: dict[str, Any] = {_own(worker.rank.number): state}
@@ -57,7 +55,7 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
             replica = checkpoint.load(target, file, worker.rank.device)
         here = {
             "algorithm": worker.algorithm.state_dict(), "replica": worker.replica.state_dict(),
-            "statistics": statistics, "window": window,
+            "statistics": worker.replica.statistics(), "window": window,
         }  # fmt: skip
         saved = {"algorithm": algorithm, "replica": replica, **{k: state[k] for k in ("statistics", "window")}}
         if difference := unlike(saved, here):

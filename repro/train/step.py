@@ -90,10 +90,9 @@ class Worker:
             self.pipeline = Pipeline(config, rank, row, split, model)
             rank.parts = [self.pipeline.collective, self.pipeline.control, self.peers, self.agreement]
 
-        self.joint = rank.joint if not alone and aggregator.joint(config, model) else None
         sends = self.overlap is not None or self.forward is not model
         # a rank that waits inside backward for another one must not keep that one from its turn
-        self.turn = nullcontext() if sends or self.joint is not None else rank.turns
+        self.turn = nullcontext() if sends else rank.turns
         graph = config.cuda_graph == "on" and not alone
         self.one_pass: Pass = Replayed(self.add_gradient, rank.control) if graph else self.add_gradient
 
@@ -133,10 +132,6 @@ class Worker:
             return mean
         total = torch.zeros((), device=self.rank.device)
         for number, (inputs, labels) in enumerate(batches, 1):
-            if self.joint is not None:
-                mine = self.replica, inputs, labels
-                total += self.joint.backward(mine, 1 / len(batches), self.rank.control)
-                continue
             last = number == len(batches)
             if last and self.overlap is not None:
                 self.overlap.arm()

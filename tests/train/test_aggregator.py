@@ -15,7 +15,7 @@ from algorithm_steps import CHOICES
 from thread_ranks import on_ranks
 from tiny_runs import QUICK, bits, config, equal
 
-from repro import algorithms, models
+from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.cluster import ranks, threads
 from repro.cluster.preempt import Interrupt
@@ -62,6 +62,9 @@ ROOT = Path(__file__).parents[2]
         (["algo=dense", "clip_grad=1", "bucket_mb=1", "overlap=on"], "sends parts of it before it is there; type clip"),
         (["algo=ddp", "clip_grad=1"], "algo=ddp sends parts of it before it is there; type clip_grad=0, or algo=dense"),
         (["algo=gtopk_corrected", "probe_steps=[1]"], "Leave probe_steps out"),
+        (["algo=gtopk", "cuda_graph=on"], "cuda_graph=on: needs a GPU, .*Type cuda_graph=off"),
+        (["algo=ddp", "cuda_graph=on"], "cuda_graph=on: algo=ddp sends within backward"),
+        (["model=alexnet", "data.image_size=64", "cuda_graph=on"], "cuda_graph=on: model=alexnet has dropout"),
         (["algo=decentralized", "algo.topology=shift_one", "nodes=3"], "nodes=3 must be even"),
         (
             ["cluster=lab", "node=paper", "batch_per_node=128", "hierarchical=true"],
@@ -77,28 +80,6 @@ def test_what_cannot_be_says_what_to_type_and_leaves_no_folder(overrides, messag
     assert not refused.folder.exists() and not aggregator.allows(refused)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["algo=decentralized"], "algo=decentralized gives each rank weights of its own"),
-        (["algo=ddp"], "algo=ddp looks at each layer's backward"),
-        (["algo=dense", "bucket_mb=1", "overlap=on"], "overlap=on needs"),
-        (["precision=bfloat16"], "precision=bfloat16"),
-        (["model=alexnet", "data=synthetic", "data.image_size=64"], "model=alexnet has dropout"),
-        (["cluster=processes"], "must be threads on one device"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
-)
-def test_what_has_no_joint_backward_is_refused_where_one_is_asked_for(overrides, message, tmp_path):
-    asked = config(tmp_path, *overrides, "together=on")
-    with pytest.raises(ConfigError, match=f"together=on: .*{message}.*Type together=off"):
-        aggregator.check(asked)
-    model = models.load(asked.model.name, 10, 64, 0, torch.Generator(), **asked.model.options)
-    assert not aggregator.joint(asked, model)
-    for choice in ("auto", "off"):
-        aggregator.check(config(tmp_path, *overrides, f"together={choice}"))
-
-
 def test_a_launch_is_refused_before_anything_is_submitted(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="algo=local_sgd mixes weights"):
@@ -111,7 +92,7 @@ def test_what_can_be_is_let_through(tmp_path):
         ["algo=gtopk", "bucket_mb=1", "scope=bucket", "overlap=on", "hierarchical=true", "nodes=4", "machines=2"],
         ["algo=ddp", "algo.hook=powersgd", "cluster=processes"],
         ["algo=ddp", "algo.hook=powersgd", "nodes=1"],
-        ["algo=gtopk", "together=on", "probe_steps=[1]"],
+        ["algo=gtopk", "probe_steps=[1]"],
     ):
         aggregator.check(config(tmp_path, *overrides))
 

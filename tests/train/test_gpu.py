@@ -49,7 +49,7 @@ def test_a_gpu_sends_and_learns_what_a_cpu_does(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["dense", "gtopk", "oktopk"])
 def test_processes_over_gloo_send_and_learn_what_threads_do_in_memory(name, tmp_path):
-    settings = [f"algo={name}", "device=cuda", "together=off"]
+    settings = [f"algo={name}", "device=cuda"]
     threads = steps(tmp_path / "threads", *settings)
     alike(threads, steps(tmp_path / "processes", *settings, "cluster=processes"), ("messages", "rounds"))
 
@@ -64,7 +64,7 @@ def test_wire_formats(wire, tmp_path):
 
 @pytest.mark.parametrize("cluster", ["local", "processes"])
 def test_buckets_are_sent_beside_backward(cluster, tmp_path):
-    settings = ["algo=gtopk", "bucket_mb=0.2", "scope=bucket", "device=cuda", "together=off"]
+    settings = ["algo=gtopk", "bucket_mb=0.2", "scope=bucket", "device=cuda"]
     apart = steps(tmp_path / "apart", *settings)
     alike(apart, steps(tmp_path / "beside", *settings, "overlap=on", f"cluster={cluster}"))
 
@@ -88,8 +88,7 @@ def test_ddp(nodes, tmp_path):
 )
 def test_a_graph_has_the_bits_of_kernels_started_one_by_one(settings, tmp_path):
     apart, graph = (
-        steps(tmp_path / how, "device=cuda", "together=off", f"cuda_graph={how}", *settings, count=9)
-        for how in ("off", "on")
+        steps(tmp_path / how, "device=cuda", f"cuda_graph={how}", *settings, count=9) for how in ("off", "on")
     )
     what = ("loss", *COUNTED)
     assert [[line[name] for name in what] for line in apart] == [[line[name] for name in what] for line in graph]
@@ -98,7 +97,7 @@ def test_a_graph_has_the_bits_of_kernels_started_one_by_one(settings, tmp_path):
 
 @pytest.mark.parametrize(
     "settings",
-    [["precision=bfloat16"], ["precision=bfloat16", "cuda_graph=on"], ["together=on"], ["cluster=processes"]],
+    [["precision=bfloat16"], ["precision=bfloat16", "cuda_graph=on"], ["cluster=processes"]],
     ids=str,
 )
 def test_a_run_goes_on_from_its_checkpoint(settings, tmp_path):

@@ -73,8 +73,7 @@ def test_a_run_told_to_stop_while_it_evaluates_stops_at_once_and_goes_on(tmp_pat
     assert [line["epoch"] for line in lines if line["kind"] == "eval"] == [1, 2]
 
 
-@pytest.mark.parametrize("together", ["off", "on"])
-def test_a_step_that_is_skipped_leaves_nothing_behind(together, tmp_path, monkeypatch):
+def test_a_step_that_is_skipped_leaves_nothing_behind(tmp_path, monkeypatch):
     """One batch of one rank left 38 of 38 statistics that were not finite, and no loss after it was."""
     compute = Worker._backward
 
@@ -84,10 +83,7 @@ def test_a_step_that_is_skipped_leaves_nothing_behind(together, tmp_path, monkey
         return compute(worker, batches)
 
     monkeypatch.setattr(Worker, "_backward", backward)
-    run = config(
-        tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "accumulate=2", "on_nonfinite=skip",
-        f"together={together}",
-    )  # fmt: skip
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "accumulate=2", "on_nonfinite=skip")
     loop.run(run)
     lines = list(run_folder.read_metrics(run.folder))
     losses = [line["loss"] for line in lines if line["kind"] == "step" and not line.get("skipped")]
