@@ -57,6 +57,7 @@ class Config(Checked):
     scale_schedule: bool = key(default=False)
     momentum: float = key(low=0, below=1)
     weight_decay: float = key(low=0, high=1000)
+    weight_decay_of: Literal["all", "weights"] = key(default="all")
     clip_grad: float = key(default=0.0, low=0, high=1e30)
     density: float = key(low=LEAST_DENSITY, high=1)
     density_warmup: list[float] = key(low=LEAST_DENSITY, high=1)

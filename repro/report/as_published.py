@@ -18,6 +18,7 @@ SCHEDULE = {  # what steers the updates of a whole run, and how it is said
     "lr_drop_factor": "learning rate drops to times",
     "momentum": "momentum",
     "weight_decay": "weight decay",
+    "weight_decay_of": "weight decay of",
 }
 
 

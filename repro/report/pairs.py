@@ -73,6 +73,7 @@ def _like(group: Group) -> tuple[Any, ...]:
         settings.get("lr_drop_factor"),
         tuple(settings["lr_drops"]),
         settings["weight_decay"],
+        settings.get("weight_decay_of", "all"),
         settings.get("clip_grad") or 0.0,
         bool(settings.get("hierarchical")),
         settings.get("on_nonfinite", "stop"),

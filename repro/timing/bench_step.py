@@ -126,8 +126,14 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, torch.Generator(), **config.model.options
         )
+        groups: list[dict[str, Any]] = [{"params": list(model.parameters())}]
+        if config.weight_decay_of == "weights":
+            groups = [
+                {"params": [p for p in model.parameters() if p.dim() > 1]},
+                {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
+            ]
         optimizer = torch.optim.SGD(
-            model.parameters(), config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
+            groups, config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
         )
         feeds = [endless(config, data, rank) for rank in range(number, config.nodes, loops)]
 

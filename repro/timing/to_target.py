@@ -91,6 +91,7 @@ def steps_alike(settings: Row, config: Config) -> bool:
         settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
         and all(math.isclose(settings[name], getattr(config, name), rel_tol=1e-5) for name in STEPPED)
         and settings["lr_drops"] == config.lr_drops
+        and settings.get("weight_decay_of", "all") == config.weight_decay_of
     )
 
 

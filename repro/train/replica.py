@@ -19,7 +19,8 @@ class Replica:
     moves all layers. Momentum is applied after aggregation, as in the paper; weight decay too.
     """
 
-    def __init__(self, model: nn.Module, momentum: float, weight_decay: float):
+    def __init__(self, model: nn.Module, momentum: float, weight_decay: float, decay_of: str = "all"):
+        """`decay_of`: all | weights, which are the parameters of two dimensions or more."""
         self.model = model
         layers = list(model.parameters())
         self.parameters = nn.Parameter(torch.cat([layer.detach().reshape(-1) for layer in layers]))
@@ -32,6 +33,9 @@ class Replica:
             start = span.stop
         self.momentum, self.weight_decay = momentum, weight_decay
         self.velocity = torch.zeros_like(self.gradient)
+        self.decays: Tensor | None = None  # [m], 1 where a parameter decays; None: all do
+        if decay_of == "weights":
+            self.decays = torch.cat([torch.full_like(layer.detach().reshape(-1), layer.dim() > 1) for layer in layers])
 
     @torch.no_grad()
     def apply(self, update: Tensor, lr: float) -> None:
@@ -40,7 +44,11 @@ class Replica:
         It equals torch.optim.SGD on the flat vector, which would allocate m entries per step and at its first use
         import torch's compiler: seconds at every start.
         """
-        self.velocity.mul_(self.momentum).add_(update).add_(self.parameters, alpha=self.weight_decay)
+        self.velocity.mul_(self.momentum).add_(update)
+        if self.decays is None:
+            self.velocity.add_(self.parameters, alpha=self.weight_decay)
+        else:
+            self.velocity.addcmul_(self.parameters, self.decays, value=self.weight_decay)
         self.parameters.add_(self.velocity, alpha=-lr)
 
     def statistics(self) -> list[Tensor]:

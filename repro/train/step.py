@@ -73,7 +73,7 @@ class Worker:
             self.peers, self.agreement = column.collective, column.control
         # momentum after aggregation makes the decay 1 / (1 - momentum) times as strong; the algorithm's does not see it
         weight_decay = config.weight_decay * config.algo.amplification
-        self.replica = Replica(model.to(rank.device), config.momentum, weight_decay)
+        self.replica = Replica(model.to(rank.device), config.momentum, weight_decay, config.weight_decay_of)
         layers = list(model.parameters())
 
         self.algorithm = aggregator.load(config, [layer.shape for layer in layers], rank, alone)

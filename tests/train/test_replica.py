@@ -2,17 +2,24 @@
 
 import copy
 
+import pytest
 import torch
 
 from repro.models import _carried
 from repro.train.replica import Replica
 
 
-def test_steps_are_those_of_torch_sgd_and_gradients_land_in_the_flat_vector():
+@pytest.mark.parametrize("decay_of", ["all", "weights"])
+def test_steps_are_those_of_torch_sgd_and_gradients_land_in_the_flat_vector(decay_of):
     generator = torch.Generator().manual_seed(0)
     theirs = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
-    replica = Replica(copy.deepcopy(theirs), momentum=0.9, weight_decay=1e-2)
-    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-2)
+    replica = Replica(copy.deepcopy(theirs), momentum=0.9, weight_decay=0.1, decay_of=decay_of)
+    of_biases = {"all": 0.1, "weights": 0.0}[decay_of]
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.dim() > 1], "weight_decay": 0.1},
+        {"params": [p for p in theirs.parameters() if p.dim() == 1], "weight_decay": of_biases},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
     for _ in range(5):
         x = torch.randn(8, 5, generator=generator)
         optimizer.zero_grad()
