@@ -16,6 +16,7 @@ import functools
 import os
 import weakref
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,17 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
 MAPPED = 1 << 28  # bytes: what is larger still goes back when it is freed; some versions allow an eighth at most
 
 
-def needed(config: Config, nodes: int | None = None) -> float:
-    """Returns the peak bytes of `config`'s ranks on the CPU of one machine; `nodes`: were they so many."""
+def needed(config: Config, nodes: int | None = None, rough: bool = False) -> float:
+    """Returns the peak bytes of `config`'s ranks on the CPU of one machine; `nodes`: were they so many.
+
+    `rough`: at most, as if all layers' outputs lived at once in an evaluation.
+    """
     nodes = nodes or config.nodes
     processes = config.cluster.name in ("processes", "lab")
     if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
         gradients = nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
         return BASE + nodes * PROCESS + gradients
-    parameters, activations, live = shape(config)
+    parameters, activations, live = (*outputs(config), outputs(config)[1]) if rough else shape(config)
     cores = len(os.sched_getaffinity(0))
     turns = nodes if processes else min(nodes, max(1, cores // (config.threads or 1)))
     step = 4 * activations * config.batch_per_node
@@ -69,7 +73,7 @@ def check(config: Config) -> None:
     room = available()
     if room is None or (config.device != "cpu" and torch.cuda.is_available()):
         return
-    if (need := needed(config)) <= room:
+    if needed(config, rough=True) <= room or (need := needed(config)) <= room:
         return
     least = max(config.stages, config.machines or 1)
     fewer = range(config.nodes - config.stages, least - 1, -config.stages)
@@ -104,30 +108,51 @@ def available() -> float | None:
     return min(rooms, default=None)
 
 
+def outputs(config: Config) -> tuple[int, int]:
+    """Parameters, and the entries of all layers' outputs of one sample."""
+    return _outputs(*_network(config))
+
+
 def shape(config: Config) -> tuple[int, int, int]:
     """Parameters, and of one sample the entries of all layers' outputs, and those that live at once to evaluate it."""
-    options = tuple(sorted(config.model.options.items()))
-    return _shape(config.model.name, config.data.classes, config.data.image_size, config.data.sequence, options)
+    return *outputs(config), _live(*_network(config))
+
+
+Options = tuple[tuple[str, object], ...]
+
+
+def _network(config: Config) -> tuple[str, int, int, int, Options]:
+    data = config.data
+    return config.model.name, data.classes, data.image_size, data.sequence, tuple(sorted(config.model.options.items()))
 
 
 @functools.cache
-def _shape(
-    name: str, classes: int, image_size: int, sequence: int, options: tuple[tuple[str, object], ...]
-) -> tuple[int, int, int]:
+def _outputs(name: str, classes: int, image_size: int, sequence: int, options: Options) -> tuple[int, int]:
     sizes = [0]
 
     def note(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
         sizes.append(output.numel() // 2)
 
-    with torch.device("meta"):
+    model = models.sized(name, classes, image_size, dict(options))
+    place = models.place(model, image_size, sequence)
+    # not torch.device("cpu"), which would import what it does for the meta device
+    with nullcontext() if place == "cpu" else torch.device(place), torch.no_grad(), torch.random.fork_rng(devices=[]):
         model = models.load(name, classes, image_size, 0, torch.Generator("cpu"), **dict(options))
         for module in model.modules():
             if not list(module.children()) or list(module.parameters(recurse=False)):
                 module.register_forward_hook(note)
+        model.eval()(models.made_up_batch(2, classes, image_size, sequence)[0])  # eval: dropout would draw
+    return sum(layer.numel() for layer in model.parameters()), sum(sizes)
+
+
+@functools.cache
+def _live(name: str, classes: int, image_size: int, sequence: int, options: Options) -> int:
+    model = models.sized(name, classes, image_size, dict(options))
+    with torch.device("meta"), torch.no_grad():
         inputs, _ = models.made_up_batch(2, classes, image_size, sequence)
-        with torch.no_grad(), _Live([*model.parameters(), *model.buffers()]) as live:
-            model.eval()(inputs)  # eval: dropout would draw from a CPU generator
-    return sum(layer.numel() for layer in model.parameters()), sum(sizes), live.most // (2 * 4)
+        with _Live([*model.parameters(), *model.buffers()]) as live:
+            model.eval()(inputs)
+    return live.most // (2 * 4)
 
 
 class _Live(TorchDispatchMode):

@@ -21,10 +21,12 @@ import json
 import pkgutil
 import threading
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from repro.config.schema import Config, ConfigError
 from repro.models import _dropout
@@ -59,10 +61,30 @@ def sized_only(config: Config) -> nn.Module:
     import for it what PyTorch's meta device needs, for 1.5 s.
     """
     model, data = config.model, config.data
-    with torch.device("meta"):
-        sized = load(model.name, data.classes, data.image_size, config.seed, torch.Generator(), **model.options)
-    _refuse_draws(model.name, data.classes, data.image_size, json.dumps(model.options))
-    return sized
+    found = sized(model.name, data.classes, data.image_size, model.options)
+    _refuse_draws(model.name, data.classes, data.image_size, json.dumps(model.options), place(found, data.image_size))
+    return found
+
+
+def sized(name: str, classes: int, image_size: int, options: dict[str, Any]) -> nn.Module:
+    """Returns the network with shapes but no values; draws in its forward pass are not looked for."""
+    with torch.device("meta"), _Unfilled():
+        return load(name, classes, image_size, 0, torch.Generator(), **options)
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves out normal_: of a tensor without values it does nothing, and imports PyTorch's compiler for that."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func is Tensor.normal_ else func(*args, **(kwargs or {}))
+
+
+def place(sized: nn.Module, image_size: int, sequence: int = 1) -> str:
+    """Returns the device on which to look at a forward pass: cpu where that is over sooner than the 1.5 s in which
+    Python imports what PyTorch's meta device needs.
+    """
+    small = sum(layer.numel() for layer in sized.parameters()) < 20_000_000 and max(image_size, sequence) <= 64
+    return "cpu" if small else "meta"
 
 
 def blocks(name: str, model: nn.Module) -> list[nn.Module]:
@@ -88,18 +110,18 @@ def _build(name: str, classes: int, image_size: int, generator: torch.Generator,
 
 
 @functools.cache
-def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> None:
+def _refuse_draws(name: str, classes: int, image_size: int, options: str, place: str) -> None:
     """Raises ConfigError where the forward pass draws from the process-wide generator.
 
-    It runs without numbers, in about 0.1 s, once a process. A network that cannot run so is not looked at here.
+    It runs once a process; a large network without numbers, and one that cannot run so is not looked at here.
     """
-    with torch.device("meta"):
+    with nullcontext() if place == "cpu" else torch.device(place), _initialising, torch.random.fork_rng(devices=[]):
         model = _build(name, classes, image_size, torch.Generator(), json.loads(options))
         inputs, _ = made_up_batch(2, classes, image_size)
-    try:
-        drawn = _dropout.process_wide_draws(model, inputs)
-    except (NotImplementedError, RuntimeError):
-        return
+        try:
+            drawn = _dropout.process_wide_draws(model, inputs)
+        except (NotImplementedError, RuntimeError):
+            return
     if drawn:
         raise ConfigError(
             f"model={name} draws random numbers ({', '.join(drawn)}) from PyTorch's process-wide generator, as "

@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from repro import data
 from repro.cluster import memory
@@ -91,3 +92,15 @@ def test_what_lives_at_once_is_more_than_the_largest_output() -> None:
     """Five outputs of ResNet-20's first blocks do: counted as three of the largest, 16 ranks took twice the formula."""
     live = memory.shape(compose(["model=resnet20"])[0])[2]
     assert live == pytest.approx(5 * 16 * 32 * 32, rel=0.01)
+
+
+@pytest.mark.parametrize("model", ["resnet20", "vgg16", "alexnet data.image_size=224", "resnet50 data.image_size=224"])
+def test_what_is_needed_at_most_is_no_less_than_what_is_needed(model: str) -> None:
+    (config,) = compose([*f"model={model}".split(), "data=synthetic", "data.test_images=32000", "nodes=32"])
+    assert memory.needed(config) <= memory.needed(config, rough=True) < 8 * memory.needed(config)
+
+
+def test_a_look_at_the_memory_leaves_the_generator_of_the_process_alone() -> None:
+    before = torch.default_generator.get_state()
+    memory.outputs(compose(["model=resnet20", "data=synthetic", "data.classes=7"])[0])
+    assert torch.equal(torch.default_generator.get_state(), before)

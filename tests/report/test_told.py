@@ -127,8 +127,8 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
         "there. At the high rate gTop-k is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % and gTop-k "
         "N %, by that of 76 to 80 dense has N %, Top-k N % and gTop-k N %. Dense is N points below the reference's, "
         "which is not explained: at the high rate already, by the mean of epochs 11 to 40, it is N points lower and "
-        "Top-k N. [...]et-20 is lower there too (by the mean of epochs 61 to 80 dense has N % and the reference's dense "
-        "on 8 nodes N %),"
+        "Top-k N. [...]et-20 is lower there too (by the mean of epochs 61 to 80 dense has N % and the reference's "
+        "dense on 8 nodes N %),"
     )
     late = [mean(one, 86, 115) for one in (dense, topk, gtopk)]
     expected = [dense[141], *late, late[0] - late[1], late[0] - late[2]]
