@@ -157,7 +157,7 @@ class Config(Checked):
         return re.sub(r"[^\w.-]+", "_", name) + "-" + digest
 
 
-GONE = {"together"}  # keys of earlier versions that changed no result to more than rounding
+GONE = {"together"}  # keys of earlier versions, which moved a result by rounding at most
 INCIDENTAL_OPTIONS = {"workers", "prefetch"}  # options of any group that cannot change a result
 
 

@@ -32,7 +32,8 @@ def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
 
     Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
     these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one; other
-    data or another precision if they got half as far as any on their P. Otherwise it takes those compressed to one
+    data or another precision if they got half as far as any on their P, and images that were encoded once more only if
+    one of these runs got farther than on the originals, or has none there. Otherwise it takes those compressed to one
     number of epochs: the one with the most settings to compare, and of several the largest.
     """
     usual = [group for group in groups if as_published(group.settings)]
@@ -55,7 +56,14 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     for group in longest.values():
         for place in (group.nodes, _panel(group)):
             ends[place] = max(ends.get(place, 0), group.settings["epochs"])
-    return [g for g in as_it_is if g in longest.values() and 2 * ends[_panel(g)] >= ends[g.nodes]]
+    shown = [g for g in as_it_is if g in longest.values() and 2 * ends[_panel(g)] >= ends[g.nodes]]
+    originals = {_without_data(group): group.settings["epochs"] for group in shown if not group.encoded}
+    wanted = {_panel(group) for group in shown if originals.get(_without_data(group), 0) < group.settings["epochs"]}
+    return [group for group in shown if not group.encoded or _panel(group) in wanted]
+
+
+def _without_data(group: Group) -> tuple[Any, ...]:
+    return group.algo, group.settings["density"], group.batch, group.nodes, group.settings["precision"]
 
 
 def _panel(group: Group) -> tuple[Any, ...]:

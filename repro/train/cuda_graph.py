@@ -1,6 +1,6 @@
 """Replays a rank's forward and backward pass as one CUDA graph, where starting the kernels takes longer than they do.
 
-ResNet-20 on 32 images has some 400 kernels a pass, each a few microseconds long; a graph starts them all at once. It
+A small network has hundreds of kernels a pass, each a few microseconds long; a graph starts them all at once. It
 holds what the passes launched while it was recorded: a network whose Python does something else from batch to batch
 must do without.
 """

@@ -120,6 +120,18 @@ def test_unlike_data_or_precision_share_no_panel(other: dict[str, Any], told: tu
     assert "first 96 of 141 epochs" in {row["schedule"] for row in rows if row["source"] == "trained"}
 
 
+def test_encoded_images_have_a_panel_until_all_their_runs_got_as_far_on_the_originals() -> None:
+    encoded = [run("dense", 96), run("gtopk", 96)]
+    originals = [changed(run(algo, 141), data="cifar10") for algo in ("dense", "gtopk")]
+
+    def shown(*groups: dict[str, Any]) -> set[str]:
+        return {row["data"] for row in convergence.table(results(*groups)) if row["source"] == "trained"}
+
+    assert shown(*encoded, originals[0]) == {encoded[0]["data"], "cifar10"}
+    assert shown(*encoded, *originals) == {"cifar10"}
+    assert shown(*encoded, originals[0], changed(run("gtopk", 95), data="cifar10")) == {encoded[0]["data"], "cifar10"}
+
+
 def test_another_density_is_another_curve_with_its_label() -> None:
     """Both were one line, from the end of one back to the beginning of the other."""
     groups = run("gtopk", 141), changed(run("gtopk", 141), density=0.01, density_warmup=[]), run("dense", 141)
