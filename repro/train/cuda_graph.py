@@ -28,42 +28,45 @@ EAGER = 3  # passes before one is recorded, in which libraries take their memory
 
 
 class Replayed:
-    """Does what `compute` does, which must leave its results in memory that stays; batches have one shape."""
+    """Does what a pass does, always the same one, which must leave its results in memory that stays.
 
-    def __init__(self, compute: Pass, control: Collective):
-        self.compute, self.control = compute, control
+    It does not hold the pass: a worker that held itself would stay, with its network, beside the next.
+    """
+
+    def __init__(self, control: Collective):
+        self.control = control
         self.stream, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         self.calls = 0
 
-    def __call__(self, images: Tensor, labels: Tensor, parts: int) -> Tensor:
-        """Returns what `compute` returned; the next call writes over it. `parts` is that of the first call."""
+    def __call__(self, one_pass: Pass, images: Tensor, labels: Tensor, parts: int) -> Tensor:
+        """Returns what `one_pass` returned; the next call writes over it. Shapes and `parts` are always the same."""
         self.calls += 1
         if self.calls <= EAGER:
-            return self.beside(images, labels, parts)
+            return self.beside(one_pass, images, labels, parts)
         if self.calls == EAGER + 1:
             self.images, self.labels = images.clone(), labels.clone()
-            self.in_turn(parts)
+            self.record(one_pass, parts)
         self.images.copy_(images)
         self.labels.copy_(labels)
         self.graph.replay()
         return self.loss
 
-    def beside(self, images: Tensor, labels: Tensor, parts: int) -> Tensor:
+    def beside(self, one_pass: Pass, images: Tensor, labels: Tensor, parts: int) -> Tensor:
         """Computes on the stream that is recorded later: what libraries set up for a stream is then there."""
         here = torch.cuda.current_stream()
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
-            loss = self.compute(images, labels, parts)
+            loss = one_pass(images, labels, parts)
         here.wait_stream(self.stream)
         return loss
 
-    def in_turn(self, parts: int) -> None:
+    def record(self, one_pass: Pass, parts: int) -> None:
         """Records one rank after the other, as ranks that are threads share what PyTorch records with. Collective."""
         for number in range(self.control.size):
             self.control.barrier()
             if number == self.control.rank:
                 with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
-                    self.loss = self.compute(self.images, self.labels, parts)
+                    self.loss = one_pass(self.images, self.labels, parts)
         self.control.barrier()
 
 

@@ -25,7 +25,7 @@ from repro.models import _carried
 from repro.rng import derive
 from repro.train import aggregator
 from repro.train.buckets import Buckets, Overlap
-from repro.train.cuda_graph import Pass, Replayed
+from repro.train.cuda_graph import Replayed
 from repro.train.pipeline import Pipeline
 from repro.train.replica import Replica
 from repro.train.split import Split
@@ -93,8 +93,7 @@ class Worker:
         sends = self.overlap is not None or self.forward is not model
         # a rank that waits inside backward for another one must not keep that one from its turn
         self.turn = nullcontext() if sends else rank.turns
-        graph = config.cuda_graph == "on" and not alone
-        self.one_pass: Pass = Replayed(self.add_gradient, rank.control) if graph else self.add_gradient
+        self.graph = Replayed(rank.control) if config.cuda_graph == "on" and not alone else None
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yields this rank's micro-batches of an epoch, from micro-batch `start` of each node on, on its device.
@@ -136,7 +135,10 @@ class Worker:
             if last and self.overlap is not None:
                 self.overlap.arm()
             with nullcontext() if last or self.forward is self.replica.model else self.forward.no_sync():
-                total += self.one_pass(inputs, labels, len(batches))
+                if self.graph is not None:
+                    total += self.graph(self.add_gradient, inputs, labels, len(batches))
+                else:
+                    total += self.add_gradient(inputs, labels, len(batches))
         if self.config.clip_grad:
             clip(self.replica.gradient, self.config.clip_grad)
         return total.item()
