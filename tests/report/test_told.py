@@ -90,9 +90,9 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     assert loss == pytest.approx(chosen["train_loss"], abs=0.00051)
 
 
-def dense_on_originals() -> Group:
+def on_originals(algo: str) -> Group:
     groups = summaries.load().groups("convergence")
-    (group,) = (g for g in groups if (g.model, g.algo, g.nodes, g.data) == ("resnet20", "dense", 4, "cifar10"))
+    (group,) = (g for g in groups if (g.model, g.algo, g.nodes, g.data) == ("resnet20", algo, 4, "cifar10"))
     return group
 
 
@@ -136,7 +136,7 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
     expected += [mean(one, *of) for of in ((30, 34), (76, 80)) for one in (dense, topk, gtopk)]
     expected.append(theirs("dense", 86, 115) - late[0])
     expected += [theirs(name, 11, 40) - mean(one, 11, 40) for name, one in (("dense", dense), ("topk", topk))]
-    small = {row["epoch"]: 100 * row["test_accuracy"] for row in dense_on_originals().curve}
+    small = {row["epoch"]: 100 * row["test_accuracy"] for row in on_originals("dense").curve}
     expected += [mean(small, 61, 80), mean(dict(enumerate(reference_dense(), 1)), 61, 80)]
     assert told(sentences) == pytest.approx(expected, abs=0.0051)
 
@@ -203,7 +203,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
 def test_dense_on_the_original_images_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
     (jpeg,) = (g for g in found.groups("convergence") if (g.algo, g.nodes, g.data) == ("dense", 4, JPEG) and g.whole)
-    original, others = dense_on_originals(), reference_dense()
+    original, others = on_originals("dense"), reference_dense()
     epochs = range(83, 140)
 
     def mean(group: Group) -> float:
@@ -219,6 +219,15 @@ def test_dense_on_the_original_images_is_told_as_the_summaries_have_it() -> None
     expected = [end, mean(original), theirs, mean(jpeg), mean(original) - mean(jpeg)]
     assert original.whole
     assert said[:4] == pytest.approx(expected[:4], abs=0.0051) and said[4] == pytest.approx(expected[4], abs=0.051)
+    gtopk = on_originals("gtopk")
+    assert gtopk.whole and gtopk.n == 1
+    ends = 100 * gtopk.curve[-1]["test_accuracy"]
+    said = told(
+        "gTop-k ends at N % with the originals (bfloat16, n = 1, seed 0; its first 39 epochs on an H200), N points "
+        "below dense, and has N % by the mean of epochs 83 to 139, N points less."
+    )
+    gaps = [abs(end - ends), abs(mean(original) - mean(gtopk))]
+    assert said == pytest.approx([ends, gaps[0], mean(gtopk), gaps[1]], abs=0.0051)
     assert (original.n, original.seeds, jpeg.n, original.settings["precision"]) == (1, [0], 2, "bfloat16")
 
 
