@@ -26,7 +26,7 @@ STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}
 PROVENANCE: Fields = {
     "data?": (TEXT,), "fingerprint?": (TEXT,), "versions?": (OBJECT,), "cpu?": (TEXT,), "cpus?": (WHOLE, NULL),
     "processor?": (OBJECT,), "rates?": (OBJECT,), "gpus?": (LIST,), "device?": (TEXT,), "platform?": (TEXT,),
-    "git?": (OBJECT, NULL), "timed_on?": (OBJECT,),
+    "git?": (OBJECT, NULL), "timed_on?": (OBJECT,), "earlier?": (LIST,),
 }  # fmt: skip
 COUNTED = (NUMBER, NULL)
 LINES: dict[str, Fields] = {  # by kind
@@ -70,7 +70,11 @@ class Run:
     @property
     def timed_on(self) -> dict[str, Any]:
         """Returns the provenance with the machine that timed the run, where another one went on with it."""
-        return self.provenance | self.provenance.get("timed_on", {})
+        machine = self.provenance.get("timed_on", {})
+        for session in self.provenance.get("earlier", []) if machine else []:
+            if isinstance(session, dict) and session | machine == session:
+                return self.provenance | machine | {"versions": session.get("versions", {})}
+        return self.provenance | machine
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in self.metrics if line["kind"] == kind]
