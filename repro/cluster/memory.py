@@ -16,7 +16,6 @@ import functools
 import os
 import weakref
 from collections.abc import Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,10 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
     nodes = nodes or config.nodes
     processes = config.cluster.name in ("processes", "lab")
     if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
-        gradients = nodes * 4 * shape(config)[0] if algorithms.of(config.algo).wraps else 0
+        gradients = nodes * 4 * outputs(config)[0] if algorithms.of(config.algo).wraps else 0
         return BASE + nodes * PROCESS + gradients
-    parameters, activations, live = (*outputs(config), outputs(config)[1]) if rough else shape(config)
+    parameters, activations = outputs(config)
+    live = activations if rough else alive(config)
     cores = len(os.sched_getaffinity(0))
     turns = nodes if processes else min(nodes, max(1, cores // (config.threads or 1)))
     step = 4 * activations * config.batch_per_node
@@ -113,9 +113,9 @@ def outputs(config: Config) -> tuple[int, int]:
     return _outputs(*_network(config))
 
 
-def shape(config: Config) -> tuple[int, int, int]:
-    """Parameters, and of one sample the entries of all layers' outputs, and those that live at once to evaluate it."""
-    return *outputs(config), _live(*_network(config))
+def alive(config: Config) -> int:
+    """The entries of outputs that live at once to evaluate one sample."""
+    return _alive(*_network(config))
 
 
 Options = tuple[tuple[str, object], ...]
@@ -133,10 +133,8 @@ def _outputs(name: str, classes: int, image_size: int, sequence: int, options: O
     def note(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
         sizes.append(output.numel() // 2)
 
-    model = models.sized(name, classes, image_size, dict(options))
-    place = models.place(model, image_size, sequence)
-    # not torch.device("cpu"), which would import what it does for the meta device
-    with nullcontext() if place == "cpu" else torch.device(place), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    there = models.looked_at(name, classes, image_size, dict(options), sequence)
+    with there, torch.no_grad(), torch.random.fork_rng(devices=[]):
         model = models.load(name, classes, image_size, 0, torch.Generator("cpu"), **dict(options))
         for module in model.modules():
             if not list(module.children()) or list(module.parameters(recurse=False)):
@@ -146,7 +144,7 @@ def _outputs(name: str, classes: int, image_size: int, sequence: int, options: O
 
 
 @functools.cache
-def _live(name: str, classes: int, image_size: int, sequence: int, options: Options) -> int:
+def _alive(name: str, classes: int, image_size: int, sequence: int, options: Options) -> int:
     model = models.sized(name, classes, image_size, dict(options))
     with torch.device("meta"), torch.no_grad():
         inputs, _ = models.made_up_batch(2, classes, image_size, sequence)

@@ -49,9 +49,7 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
         return [group for group in of_model if group.settings["epochs"] == epochs]
     longest: dict[tuple[Any, ...], Group] = {}
     for group in sorted(as_it_is, key=lambda group: (has_usual_rate(group.settings), group.epochs, group.n)):
-        settings = group.settings
-        batch = group.batch
-        longest[group.algo, settings["density"], batch, *_panel(group)] = group
+        longest[*_without_data(group), group.data] = group
     ends: dict[Any, int] = {}
     for group in longest.values():
         for place in (group.nodes, _panel(group)):
@@ -63,6 +61,7 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
 
 
 def _without_data(group: Group) -> tuple[Any, ...]:
+    """Returns what tells the curves of one network on one data set apart."""
     return group.algo, group.settings["density"], group.batch, group.nodes, group.settings["precision"]
 
 

@@ -21,7 +21,7 @@ import json
 import pkgutil
 import threading
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -61,9 +61,8 @@ def sized_only(config: Config) -> nn.Module:
     import for it what PyTorch's meta device needs, for 1.5 s.
     """
     model, data = config.model, config.data
-    found = sized(model.name, data.classes, data.image_size, model.options)
-    _refuse_draws(model.name, data.classes, data.image_size, json.dumps(model.options), place(found, data.image_size))
-    return found
+    _refuse_draws(model.name, data.classes, data.image_size, json.dumps(model.options))
+    return sized(model.name, data.classes, data.image_size, model.options)
 
 
 def sized(name: str, classes: int, image_size: int, options: dict[str, Any]) -> nn.Module:
@@ -79,12 +78,17 @@ class _Unfilled(TorchFunctionMode):
         return args[0] if func is Tensor.normal_ else func(*args, **(kwargs or {}))
 
 
-def place(sized: nn.Module, image_size: int, sequence: int = 1) -> str:
-    """Returns the device on which to look at a forward pass: cpu where that is over sooner than the 1.5 s in which
-    Python imports what PyTorch's meta device needs.
+def looked_at(
+    name: str, classes: int, image_size: int, options: dict[str, Any], sequence: int = 1
+) -> AbstractContextManager[object]:
+    """Returns where to make a network and inputs whose forward pass is to be looked at.
+
+    That is the meta device, and for a small network the CPU, which is done sooner than the 1.5 s in which Python
+    imports what a pass on the meta device needs.
     """
-    small = sum(layer.numel() for layer in sized.parameters()) < 20_000_000 and max(image_size, sequence) <= 64
-    return "cpu" if small else "meta"
+    parameters = sum(layer.numel() for layer in sized(name, classes, image_size, options).parameters())
+    small = parameters < 20_000_000 and max(image_size, sequence) <= 64
+    return nullcontext() if small else torch.device("meta")  # torch.device("cpu") would import the same
 
 
 def blocks(name: str, model: nn.Module) -> list[nn.Module]:
@@ -110,13 +114,14 @@ def _build(name: str, classes: int, image_size: int, generator: torch.Generator,
 
 
 @functools.cache
-def _refuse_draws(name: str, classes: int, image_size: int, options: str, place: str) -> None:
+def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> None:
     """Raises ConfigError where the forward pass draws from the process-wide generator.
 
     It runs once a process; a large network without numbers, and one that cannot run so is not looked at here.
     """
-    with nullcontext() if place == "cpu" else torch.device(place), _initialising, torch.random.fork_rng(devices=[]):
-        model = _build(name, classes, image_size, torch.Generator(), json.loads(options))
+    given = json.loads(options)
+    with looked_at(name, classes, image_size, given), _initialising, torch.random.fork_rng(devices=[]):
+        model = _build(name, classes, image_size, torch.Generator(), given)
         inputs, _ = made_up_batch(2, classes, image_size)
         try:
             drawn = _dropout.process_wide_draws(model, inputs)

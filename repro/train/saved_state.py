@@ -55,7 +55,7 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
             replica = checkpoint.load(target, file, worker.rank.device)
         here = {
             "algorithm": worker.algorithm.state_dict(), "replica": worker.replica.state_dict(),
-            "statistics": worker.replica.statistics(), "window": window,
+            "statistics": statistics, "window": window,
         }  # fmt: skip
         saved = {"algorithm": algorithm, "replica": replica, **{k: state[k] for k in ("statistics", "window")}}
         if difference := unlike(saved, here):

@@ -261,4 +261,4 @@ def test_what_memory_cannot_hold_is_said_with_the_nodes_that_fit(monkeypatch: py
     within = [memory.needed(dataclasses.replace(large, nodes=nodes)) <= 20e9 for nodes in (fits, fits + 1)]
     assert within == [True, False]
     parameters = sum(layer.numel() for layer in models.load("resnet20", 10, 32, 0, torch.Generator()).parameters())
-    assert memory.shape(compose(["model=resnet20"])[0])[0] == parameters
+    assert memory.outputs(compose(["model=resnet20"])[0])[0] == parameters

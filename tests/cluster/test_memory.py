@@ -73,7 +73,7 @@ def test_threads_share_the_heaps_of_a_process(cluster: str, heaps: int, monkeypa
         for batch in (512, 1024)
     )
     kept, turns = memory.STEP, 2 if cluster == "local" else 32
-    activations = 4 * 512 * memory.shape(few)[1]
+    activations = 4 * 512 * memory.outputs(few)[1]
     expected = (heaps * kept + turns * memory.BACKWARD) * activations
     assert memory.needed(many) - memory.needed(few) == pytest.approx(expected)
 
@@ -90,7 +90,7 @@ def test_a_data_set_says_how_many_bytes_it_holds(keys: list[str]) -> None:
 
 def test_what_lives_at_once_is_more_than_the_largest_output() -> None:
     """Five outputs of ResNet-20's first blocks do: counted as three of the largest, 16 ranks took twice the formula."""
-    live = memory.shape(compose(["model=resnet20"])[0])[2]
+    live = memory.alive(compose(["model=resnet20"])[0])
     assert live == pytest.approx(5 * 16 * 32 * 32, rel=0.01)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from tiny_runs import QUICK, bits, config
 
+from repro import models
 from repro.cluster import preempt, stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
@@ -112,6 +113,25 @@ def test_weights_decay_as_fast_wherever_momentum_comes(algo, tmp_path, monkeypat
     loop.run(config(tmp_path, *QUICK, *f"algo={algo}".split(), "nodes=1", "steps=70", *long))
     a_step = 1 - (norms[-1] / norms[-21]) ** (1 / 20)  # after fifty momentum has come to its end
     assert a_step == pytest.approx(0.1 * 1e-4 / (1 - 0.9), rel=0.02)
+
+
+def test_biases_decay_unless_weights_alone_are_to(tmp_path, monkeypatch):
+    def nothing(worker, batches):
+        worker.replica.gradient.zero_()
+        return 0.0
+
+    monkeypatch.setattr(Worker, "_backward", nothing)
+    ends = {}
+    for of in ("all", "weights"):
+        keys = ["algo=dense", "nodes=1", "steps=2", "lr=0.1", "weight_decay=0.1", f"weight_decay_of={of}"]
+        loop.run(run := config(tmp_path, *QUICK, *keys))
+        ends[of] = bits(run.folder)["shared.pt"]["parameters"]
+    network = models.load("resnet20", 10, 8, 0, torch.Generator())
+    begun = torch.cat([layer.detach().reshape(-1) for layer in network.parameters()])
+    vectors = torch.cat([torch.full_like(layer.reshape(-1), layer.dim() == 1) for layer in network.parameters()]).bool()
+    assert torch.equal(ends["weights"][vectors], begun[vectors])
+    assert torch.allclose(ends["weights"][~vectors], ends["all"][~vectors])
+    assert (ends["all"][vectors] != begun[vectors]).any() and (ends["all"][~vectors] != begun[~vectors]).any()
 
 
 def test_each_phase_has_its_label_and_its_own_bar(tmp_path, monkeypatch):
