@@ -51,6 +51,7 @@ def _rows(group: Group) -> list[Row]:
         "momentum": momentum.rule(settings),
         "effective_lr": momentum.effective_lr(settings),
         "format": settings["algo"].get("wire", "pairs") if settings["density"] < 1 else None,
+        "options": ", ".join(momentum.other_options(settings)),
     }
     return [
         row | more | {"sent": step_bytes and step_bytes * moves.selections(group, row["epoch"]) / settings["density"]}
@@ -59,11 +60,11 @@ def _rows(group: Group) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    nodes = sorted({row["nodes"] for row in rows})
-    figure, panels = _draw.blocks(2, len(nodes), 1.9)
+    columns = _curves.columns(rows)
+    figure, panels = _draw.blocks(2, len(columns), 1.9)
     best = max(100 * row["test_accuracy"] for row in rows)
-    for column, count in enumerate(nodes):
-        mine = [row | {"accuracy": 100 * row["test_accuracy"]} for row in rows if row["nodes"] == count]
+    for column, (title, of_column) in enumerate(columns):
+        mine = [row | {"accuracy": 100 * row["test_accuracy"]} for row in of_column]
         for place, x in enumerate(("epoch", "gigabytes")):
             panel = panels[place][column]
             for curve in _by_setting([row | {"gigabytes": row["sent"] and row["sent"] / 1e9} for row in mine]):
@@ -71,7 +72,7 @@ def draw(rows: list[Row]) -> Figure:
             panel.set_ylim(best - POINTS, best + 1)
             panel.set_ylabel("test accuracy (%)")
         _curves.drops(panels[0][column], mine)
-        panels[0][column].set_title(f"P = {count}")
+        panels[0][column].set_title(title)
         panels[0][column].set_xlabel("epoch")
         panels[0][column].xaxis.set_major_locator(MaxNLocator(6, integer=True))
         panels[1][column].set_xscale("log")
@@ -82,7 +83,7 @@ def draw(rows: list[Row]) -> Figure:
 
 
 def _by_setting(rows: list[Row]) -> list[list[Row]]:
-    """Returns the rows of each curve, in their order."""
+    """Returns the rows of each curve of one column, in their order."""
     curves: dict[Any, list[Row]] = {}
     for row in rows:
         curves.setdefault(_setting(row), []).append(row)
@@ -90,7 +91,7 @@ def _by_setting(rows: list[Row]) -> list[list[Row]]:
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("algo", "nodes", "density", "momentum", "effective_lr", "format"))
+    return tuple(row[name] for name in ("algo", "density", "momentum", "effective_lr", "format", "options"))
 
 
 def _look(row: Row) -> dict[str, Any]:
@@ -122,31 +123,39 @@ def _size(row: Row) -> float:
 def _own(row: Row) -> str:
     """Returns what a run without momentum has of its own."""
     rounded = [str(row["format"])] * (row["format"] != "pairs")
-    return ", ".join([f"ρ = {row['density']:g}", *_larger(row), *rounded])
+    options = [row["options"]] * bool(row["options"])
+    return ", ".join([f"ρ = {row['density']:g}", *_larger(row), *rounded, *options])
 
 
 def _larger(row: Row) -> list[str]:
     return [f"updates × {_size(row):g}"] * (_size(row) != 1.0)
 
 
-def _ends(rows: list[Row], nodes: int) -> list[Row]:
-    """Returns the last row of each curve of as many nodes, the most accurate one first."""
-    curves = _by_setting([row for row in rows if row["nodes"] == nodes])
-    return sorted((curve[-1] for curve in curves), key=lambda row: -row["test_accuracy"])
+def _ends(of_column: list[Row]) -> list[Row]:
+    """Returns the last row of each curve, the most accurate one first."""
+    return sorted((curve[-1] for curve in _by_setting(of_column)), key=lambda row: -row["test_accuracy"])
 
 
 def _ends_note(rows: list[Row]) -> list[str]:
     lines = []
-    for nodes in sorted({row["nodes"] for row in rows}):
-        told = (f"{_name(row)} {100 * row['test_accuracy']:.2f} % ({_sent(row)})" for row in _ends(rows, nodes))
-        lines.append(f"At the end, P = {nodes}: {'; '.join(told)}.")
+    for title, of_column in _curves.columns(rows):
+        told = (f"{_name(row)} {100 * row['test_accuracy']:.2f} % ({_sent(row)})" for row in _ends(of_column))
+        lines.append(f"At the end, {title}: {'; '.join(told)}.")
     return lines
 
 
 def best(rows: list[Row]) -> str:
     """Says in one sentence how the best of ours on the most nodes ended beside dense; "" where one was not run."""
     nodes = max((row["nodes"] for row in rows), default=0)
-    ends = _ends(rows, nodes)
+    columns = [_ends(of_column) for _, of_column in _curves.columns(rows) if of_column[0]["nodes"] == nodes]
+    return next(filter(None, (_best_of(ends) for ends in sorted(columns, key=_accuracy, reverse=True))), "")
+
+
+def _accuracy(ends: list[Row]) -> float:
+    return float(ends[0]["test_accuracy"])
+
+
+def _best_of(ends: list[Row]) -> str:
     every = {_size(row): row for row in ends if row["density"] == 1}
     dense = every.get(1.0)
     ours = next((row for row in ends if row["momentum"] == momentum.NONE), None)
@@ -160,8 +169,9 @@ def best(rows: list[Row]) -> str:
     if _size(ours) != 1 and (as_large := every.get(_size(ours))):
         share = f" ({100 * as_large['test_accuracy']:.2f} % with updates as large){share}"
     return (
-        f"On {nodes} nodes gTop-k without momentum (density {ours['density']:g}{larger}, `algo.wire={ours['format']}`) "
-        f"ends at {' and dense at '.join(accuracies)}{share} ({_draw.model_name(ours['model'])}, {ours['schedule']}, "
+        f"On {ours['nodes']} nodes gTop-k without momentum (density {ours['density']:g}{larger}, "
+        f"`algo.wire={ours['format']}`) ends at {' and dense at '.join(accuracies)}{share} "
+        f"({_draw.model_name(ours['model'])}, {ours['schedule']}, {_draw.data_name(ours['data'])}, "
         f"n = {min(ours['n'], dense['n'])})."
     )
 

@@ -87,7 +87,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
 
 def _named(group: Group) -> str:
     algo = group.settings["algo"]
-    more = ["exact rule"] * (group.algo == "gtopk" and algo["options"].get("residual") == "exact")
+    more = momentum.other_options(group.settings)
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
     more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
     effective = momentum.effective_lr(group.settings)

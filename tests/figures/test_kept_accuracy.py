@@ -5,6 +5,7 @@ from typing import Any
 import made_up_groups
 import pytest
 
+from repro import figures
 from repro.config import groups
 from repro.figures import kept_accuracy
 from repro.report import page_parts, summaries
@@ -54,12 +55,35 @@ def test_bytes_are_the_busiest_nodes_from_the_start_and_a_warm_up_sends_more() -
     assert [sent["gtopk_corrected", epoch] for epoch in (1, 2, 3)] == pytest.approx([100_000, 140_000, 150_000])
 
 
+def test_other_images_have_a_panel_and_other_residuals_a_line_of_their_own() -> None:
+    own = made_up("gtopk_corrected", 0.87, **OURS)
+    exact = made_up("gtopk_corrected", 0.88, **OURS)
+    exact["settings"]["algo"]["options"] = {"residual": "exact"}
+    originals = [
+        made_up(algo, 0.90, **more) | {"data": "cifar10"} for algo, more in (("dense", {}), ("gtopk_corrected", OURS))
+    ]
+    rows = kept_accuracy.table(results(own, exact, *originals))
+    figure, (_, *notes) = figures.drawn(next(item for item in figures.load() if item.name == "kept_accuracy"), rows)
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == [
+        "ResNet-20, P = 4, CIFAR-10 (JPEG folder)",
+        "ResNet-20, P = 32, CIFAR-10",
+        "ResNet-20, P = 32, CIFAR-10 (JPEG folder)",
+    ]
+    for axes in figure.axes:
+        for line in axes.get_lines():
+            x = list(line.get_xdata())
+            assert x == sorted(x), "one line holds one run alone"
+    assert any("exact rule 88.00 %" in note for note in notes)
+    assert "at 90.00 % and dense at 90.00 %" in kept_accuracy.best(rows)
+
+
 def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS)), "")
     assert (
         "On 32 nodes gTop-k without momentum (density 0.032, updates 4 times as large as dense's, "
         "`algo.wire=gaps-bf16`) ends at 87.25 % and dense at 86.00 %, with 2.0 % of dense's bytes (ResNet-20, 141 "
-        "epochs, n = 1)."
+        "epochs, CIFAR-10 (JPEG folder), n = 1)."
     ) in said
     large = made_up("dense", 0.88, lr=0.4, density=1.0)
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS), large), "")
