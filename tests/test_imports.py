@@ -2,9 +2,11 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,15 @@ def against_the_order(source: str, target: str) -> bool:
 
 def test_every_file_has_its_place() -> None:
     assert {name.split(".")[1] for name in MODULES if name != "repro"} == set(HEIGHT)
+
+
+def test_the_tree_of_the_design_names_every_module() -> None:
+    """By its name, or by a pattern; of the folders with one file for each, as figures, the folder alone."""
+    tree = (ROOT.parent / "docs" / "design.md").read_text().split("## Tree")[1].split("## Contracts")[0]
+    told = set(re.findall(r"[a-z_0-9*]+", tree))
+    one_file_each = {"algorithms", "models", "data", "figures", "commands"}
+    named = {module.split(".")[-1] for module in MODULES if not one_file_each.intersection(module.split("."))}
+    assert {name for name in named if not any(fnmatch(name, word) for word in told)} == set()
 
 
 def test_each_wing_imports_those_before_it() -> None:

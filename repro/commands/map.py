@@ -22,11 +22,11 @@ def map_(
     \b
     repro map experiment=tradeoff                         2 to 128 nodes: about 20 minutes on one core
     repro map model=resnet20 nodes=8,32                   a part of it
-    repro map model=vgg16 tradeoff.node=measured          compute timed here too
     repro plot figures --only tradeoff                    draw what was predicted
 
     Its grid of networks is tradeoff.bits_per_s and tradeoff.alpha_s, of experiment=tradeoff unless another is named.
-    What is predicted already stays: type the same command to go on.
+    What is predicted already stays: type the same command to go on. With other settings, as tradeoff.node=measured for
+    compute that is timed here, first move results/summaries/tradeoff.json elsewhere.
     """
     from repro.config import compose
 
