@@ -72,10 +72,13 @@ def _titles(folder: Path) -> dict[str, str]:
 
 @functools.cache
 def default(model: str, key: str) -> Any:
-    """Returns the value of a key that a run of `model` has by default: its YAML's, else that of conf/config.yaml."""
+    """Returns the value of a key that a run of `model` has by default: its YAML's, else that of conf/config.yaml.
+
+    None where neither has one, so that it must be typed.
+    """
     files = (conf_folder() / "model" / f"{model}.yaml", conf_folder() / "config.yaml")
     values = (yaml.safe_load(path.read_text()) for path in files if path.is_file())
-    return next(own[key] for own in values if key in own)
+    return next((own[key] for own in values if key in own), None)
 
 
 def replaces_momentum(algo: str) -> bool:

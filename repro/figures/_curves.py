@@ -14,7 +14,7 @@ from repro import metric
 from repro.figures import _draw, _legend
 from repro.metric import Metric
 from repro.report import prefixes, reference_curves
-from repro.report.as_published import as_published, has_usual_rate
+from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -31,10 +31,10 @@ def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
     """Selects, for each model, runs over the same schedule: curves of unlike schedules never share a panel.
 
     Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
-    these: of each setting the longest, whole or its first epochs, at the usual learning rate if there is one; other
+    these: of each setting the longest, whole or its first epochs, on the usual schedule if there is one; other
     data or another precision if they got half as far as any on their P, and images that were encoded once more only if
     one of these runs got farther than on the originals, or has none there. Otherwise it takes those compressed to one
-    number of epochs: the one with the most settings to compare, and of several the largest.
+    number of epochs: the one with the most settings to compare, and of several the largest; likewise one each.
     """
     usual = [group for group in groups if as_published(group.settings)]
     return [chosen for model in dict.fromkeys(g.model for g in usual) for chosen in _of_one_schedule(usual, model)]
@@ -46,18 +46,24 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
     if not as_it_is:
         counts = Counter(group.settings["epochs"] for group in of_model)
         epochs = max(counts, key=lambda epochs: (counts[epochs], epochs))
-        return [group for group in of_model if group.settings["epochs"] == epochs]
-    longest: dict[tuple[Any, ...], Group] = {}
-    for group in sorted(as_it_is, key=lambda group: (has_usual_rate(group.settings), group.epochs, group.n)):
-        longest[*_without_data(group), group.data] = group
+        return _one_each([group for group in of_model if group.settings["epochs"] == epochs])
+    longest = _one_each(as_it_is)
     ends: dict[Any, int] = {}
-    for group in longest.values():
+    for group in longest:
         for place in (group.nodes, _panel(group)):
             ends[place] = max(ends.get(place, 0), group.settings["epochs"])
-    shown = [g for g in as_it_is if g in longest.values() and 2 * ends[_panel(g)] >= ends[g.nodes]]
+    shown = [group for group in longest if 2 * ends[_panel(group)] >= ends[group.nodes]]
     originals = {_without_data(group): group.settings["epochs"] for group in shown if not group.encoded}
     wanted = {_panel(group) for group in shown if originals.get(_without_data(group), 0) < group.settings["epochs"]}
     return [group for group in shown if not group.encoded or _panel(group) in wanted]
+
+
+def _one_each(groups: Sequence[Group]) -> list[Group]:
+    """Selects one curve for each that has a name of its own: on the usual schedule if any is, then the longest."""
+    chosen: dict[tuple[Any, ...], Group] = {}
+    for group in sorted(groups, key=lambda group: (not other_schedule(group.settings), group.epochs, group.n)):
+        chosen[*_without_data(group), group.data] = group
+    return [group for group in groups if group in chosen.values()]
 
 
 def _without_data(group: Group) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
@@ -184,7 +185,12 @@ def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
 
 
 def plain_log(axes: Axes) -> None:
-    """Sets a logarithmic y axis of what is drawn already, with at least three ticks, written as plain numbers."""
+    """Sets a logarithmic y axis of what is drawn already, with at least three ticks, written as plain numbers.
+
+    An axis on which nothing is drawn stays as it is.
+    """
+    if not axes.collections and not any(np.size(line.get_xdata()) for line in axes.lines):
+        return
     axes.set_yscale("log")
     axes.margins(y=0.08)
     axes.autoscale_view()

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from repro.figures import _draw
-from repro.iteration_time import DILATED, FIELDS, IterationTime, is_dilated
+from repro.iteration_time import DILATED, FIELDS, PARTS, IterationTime, is_dilated
 from repro.report import same_machine
+from repro.report.as_published import other_options
 from repro.report.group import Group
 from repro.report.summaries import Results, timed_batch
 from repro.tables import Row
@@ -21,19 +22,22 @@ SIMULATE = f"repro simulate model={','.join(_draw.PAPER)} nodes=4,8,16,32 --out 
 def simulated(results: Results) -> list[Row]:
     """Returns `repro simulate` of published compute and compress, and our messages on the published alpha and beta."""
     summary = results.summaries.get("simulate", {})
-    return [
-        as_row(
-            row["model"],
-            row["algo"],
-            row["nodes"],
-            "simulated",
-            summary["network"]["name"],
-            timed_batch(results.paper, row["model"]),
-            IterationTime.of(row),
-        )
-        for row in summary.get("rows", [])
-        if row["source"] == "paper" and row["compress_s"] is not None
-    ]
+    usual = {  # of rows that do not say theirs, as not all differ in it
+        "network": summary.get("network", {}).get("name"),
+        "density": summary.get("density"),
+    }
+    density, rows = results.paper.get("training", {}).get("density"), []
+    for row in (usual | row for row in summary.get("rows", [])):
+        as_published = row["density"] == density and row.get("wire") in (None, "pairs")
+        if row["source"] != "paper" or row["compress_s"] is None or row["network"] != PUBLISHED_ON:
+            continue
+        if row.get("k") is not None and not as_published:
+            continue
+        parts = sum(row[part] for part in PARTS)
+        time = IterationTime.of(row | {"hidden_s": max(parts - row.get("iteration_s", parts), 0.0)})
+        batch = timed_batch(results.paper, row["model"])
+        rows.append(as_row(row["model"], row["algo"], row["nodes"], "simulated", PUBLISHED_ON, batch, time))
+    return rows
 
 
 def of_experiment(results: Results, experiment: str) -> list[Row]:
@@ -60,9 +64,10 @@ def _of_group(group: Group) -> list[Row]:
 def on_gpus(results: Results) -> list[Row]:
     """Returns what `experiment=throughput` measured on GPUs of one kind, that with most runs: rates are compared.
 
-    What a CPU takes is another item's.
+    They have the settings of what the paper timed. What a CPU takes is another item's.
     """
-    groups = [group for group in results.groups("throughput") if same_machine.gpus(group.machine)]
+    timed = [group for group in results.groups("throughput") if as_timed(results, group)]
+    groups = [group for group in timed if same_machine.gpus(group.machine)]
     kinds = Counter(str(group.machine["gpus"]) for group in groups)
     alike = [group for group in groups if str(group.machine["gpus"]) == kinds.most_common(1)[0][0]]
     return [row for group in alike for row in _of_group(group) if row["source"] == "measured"]
@@ -80,14 +85,16 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
     for group in results.groups(experiment):
         batch = group.batch
         modelled = [IterationTime.of(row).total for row in group.iteration_time if row["source"] == "modelled"]
-        for row in (row for row in group.iteration_time if is_dilated(row["source"])):
+        for row in group.iteration_time:
+            if not is_dilated(row["source"]) or "repeats" not in row:  # of nodes that trained, not of stated ones
+                continue
             same = (group.model, group.algo, group.nodes, DILATED, row["network"], batch)
             rows.append(
                 as_row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
                 | {name: row[name] for name in ("node", "iterations_s")}
                 | {"overlap": group.settings["overlap"], "modelled_s": modelled[0] if modelled else None}
                 | {"as_timed": as_timed(results, group), "authors": _authors(group)}
-                | {"processor": same_machine.processor(group.machine)}
+                | {"processor": same_machine.processor(group.machine), "stated_s": group.settings.get("compute_s")}
             )
     order = _draw.models_of(rows)
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["node"], row["nodes"]))
@@ -117,6 +124,7 @@ def as_timed(results: Results, group: Group) -> bool:
         (model not in results.paper["models"] or batch == timed_batch(results.paper, model))
         and (exact or settings["density"] == results.paper["training"]["density"])
         and algo.get("wire", "pairs") == "pairs"
+        and not other_options(settings)
         and all(settings.get(name, value) == value for name, value in USUAL.items())
     )
 

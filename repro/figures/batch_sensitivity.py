@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -24,14 +24,14 @@ def draw(rows: list[Row]) -> Figure:
         row | {name: None if row[name] is None else 100 * row[name] for name in ("test_accuracy", "test_accuracy_std")}
         for row in rows
     ]
-    for title, mine in _curves.columns(scaled):
-        for algo in _draw.algos_of(mine):
-            own = [row for row in mine if row["algo"] == algo]
-            label = ", ".join([_draw.algo_name(algo), *title.split(", ")[1:]])
-            _draw.line(panel, own, "batch_per_node", "test_accuracy", algo, label=label)
+    for name, own in _names.lines(scaled, "model", "density", "nodes", "data", "precision").items():
+        _draw.line(panel, own, "batch_per_node", "test_accuracy", own[0]["algo"], label=name)
     panel.set_xscale("log", base=2)
-    steps = {row["batch_per_node"]: row["step"] for row in rows}
-    panel.set_xticks(sorted(steps), [f"{batch:g}\n{steps[batch]:,} steps" for batch in sorted(steps)])
+    steps: dict[int, set[int]] = {}
+    for row in rows:
+        steps.setdefault(row["batch_per_node"], set()).add(row["step"])
+    said = {batch: f"\n{min(own):,} steps" if len(own) == 1 else "" for batch, own in steps.items()}
+    panel.set_xticks(sorted(steps), [f"{batch:g}{said[batch]}" for batch in sorted(steps)])
     panel.xaxis.minorticks_off()
     panel.set_xlabel("batch per node, and steps of the run")
     panel.set_ylabel("final test accuracy (%)")

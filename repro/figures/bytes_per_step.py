@@ -1,11 +1,13 @@
 """Draws the bytes that a node sends in a step, counted where they are sent, with a lower bound (not in the paper)."""
 
+from typing import Any
+
 from matplotlib.figure import Figure
 
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import Round, framing
 from repro.compression.pair_sizes import WIRES
-from repro.figures import _draw, _legend
+from repro.figures import _draw, _legend, _names
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -54,15 +56,17 @@ def bound(algo: str, nodes: int, parameters: int, k: int, wire: str = "pairs") -
 
 def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.3)
-    algos = _draw.algos_of(rows)
-    for algo in algos:
-        mine = [row for row in rows if row["algo"] == algo]
-        _draw.line(panel, [row for row in mine if row["wire"] == "pairs"], "nodes", "busiest_bytes", algo)
+    by_name, bounds = _names.lines(rows, "model", "k"), dict[tuple[Any, ...], list[Row]]()
+    for name, mine in by_name.items():
+        algo, pairs = mine[0]["algo"], [row for row in mine if row["wire"] == "pairs"]
+        _draw.line(panel, pairs, "nodes", "busiest_bytes", algo, label=name)
         for wire, shade in SHADES.items():
-            own, label = [row for row in mine if row["wire"] == wire], f"{_draw.algo_name(algo)}, {wire}"
+            own, label = [row for row in mine if row["wire"] == wire], f"{name}, {wire}"
             _draw.line(panel, own, "nodes", "busiest_bytes", algo, label=label, markerfacecolor="white", alpha=shade)
-    for algo, label in (("dense", "_"), (next((a for a in algos if a != "dense"), "gtopk"), "lower bound of pairs")):
-        mine = [row for row in rows if (row["algo"], row["wire"]) == (algo, "pairs")]
+        if pairs:
+            bounds.setdefault((algo == "dense", pairs[0]["model"], pairs[0]["k"]), pairs)
+    for (dense, *_), mine in bounds.items():
+        label = "_" if dense else "lower bound of pairs"
         panel.plot(
             [row["nodes"] for row in mine],
             [row["bound_bytes"] for row in mine],
@@ -76,12 +80,12 @@ def draw(rows: list[Row]) -> Figure:
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_ylabel("bytes sent by the busiest node")
     _legend.of_panels(figure, [panel])
-    pairs = [row for row in rows if row["wire"] == "pairs"]
-    alike = [names for names in _coinciding(pairs) if len(names) > 1]
-    first = min(rows, key=lambda row: row["k"])  # dense has k = m
+    alike = [names for names in _coinciding(by_name) if len(names) > 1]
+    sizes = sorted({(row["model"], row["parameters"], row["k"]) for row in rows if row["k"] < row["parameters"]})
+    of = [f"{_draw.model_name(model)}, m = {m:,}, k = {k:,}" for model, m, k in sizes]
     _legend.note(
         figure,
-        f"{_draw.model_name(first['model'])}, m = {first['parameters']:,}, k = {first['k']:,}; counted by "
+        f"{'; '.join(of)}{'; ' if of else ''}counted by "
         "the collective in one training step, without the headers of gloo's messages. Hollow: the same pairs in other "
         "formats (algo.wire). Lower bounds: 2 (P-1)/P m float32 for dense; for the sparse ones a node's own k pairs "
         "of 8 bytes.",
@@ -90,10 +94,10 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def _coinciding(rows: list[Row]) -> list[list[str]]:
-    """Returns the names of the algorithms, those that send the same bytes at every number of nodes together."""
+def _coinciding(by_name: dict[str, list[Row]]) -> list[list[str]]:
+    """Returns the names of the lines of pairs, those that have the same bytes at every number of nodes together."""
     lines: dict[tuple[tuple[int, int], ...], list[str]] = {}
-    for algo in _draw.algos_of(rows):
-        line = tuple((row["nodes"], row["busiest_bytes"]) for row in rows if row["algo"] == algo)
-        lines.setdefault(line, []).append(_draw.algo_name(algo))
+    for name, rows in by_name.items():
+        line = tuple((row["nodes"], row["busiest_bytes"]) for row in rows if row["wire"] == "pairs")
+        lines.setdefault(line, []).append(name)
     return list(lines.values())

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -23,7 +23,7 @@ MARKERS = "^v<>dphX"
 
 
 def table(results: Results) -> list[Row]:
-    return _curves.rows(results, "density_sensitivity", ACCURACY)
+    return [row for row in _curves.rows(results, "density_sensitivity", ACCURACY) if row["algo"] in ("dense", "gtopk")]
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -38,11 +38,13 @@ def draw(rows: list[Row]) -> Figure:
                 row | {name: None if row[name] is None else row[name] * unit for name in (y, f"{y}_std")}
                 for row in mine
             ]
-            _curves.line(panel, [row for row in scaled if row["algo"] == "dense"], "epoch", y, "dense")
-            for density, (colour, marker) in looks.items():
-                chosen = [row for row in scaled if row["algo"] != "dense" and row["density"] == density]
-                label = f"{_draw.algo_name('gtopk')}, ρ = {density:g}"
-                _curves.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
+            for name, own in _names.lines(scaled, "batch_per_node").items():
+                if own[0]["algo"] == "dense":
+                    _curves.line(panel, own, "epoch", y, "dense", label=name)
+                    continue
+                for density, (colour, marker) in looks.items():
+                    chosen, label = [row for row in own if row["density"] == density], f"{name}, ρ = {density:g}"
+                    _curves.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
             _curves.drops(panel, mine)
             panel.set_xlabel("epoch")
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))

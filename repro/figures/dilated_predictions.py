@@ -27,6 +27,7 @@ class Case(NamedTuple):
     batch_per_node: int
     nodes: int
     node: str
+    stated_s: float | None  # compute of a stated node
 
 
 def table(results: Results) -> list[Row]:

@@ -1,14 +1,12 @@
 """Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
 
 import textwrap
-from collections.abc import Callable
-from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from repro.config import groups
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _names
 from repro.iteration_time import IterationTime
 from repro.metric import ACCURACY
 from repro.report import same_machine
@@ -31,14 +29,7 @@ FAMILIES = {  # colours are Okabe and Ito's
 }
 # the loss is a mean since the evaluation before, and not all runs were evaluated as often
 LEFT_OUT = ("network", "time_source", "seconds", "train_loss", "train_loss_std")
-WORDS: dict[str, Callable[[Any], str]] = {
-    "model": _draw.model_name,
-    "nodes": "P = {}".format,
-    "density": "ρ = {:g}".format,
-    "schedule": str,
-    "data": _draw.data_name,
-    "precision": str,
-}
+SETTINGS = ("model", "nodes", "density", "schedule", "data", "precision")  # are told where there are several
 UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
@@ -55,7 +46,9 @@ def table(results: Results) -> list[Row]:
         last = _curves.of_group(group)[-1]
         here = same_machine.alike(group.machine, usual)
         times = group.iteration_time if here else []
-        milliseconds = {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
+        milliseconds = {
+            time["network"]: 1e3 * IterationTime.of(time).total for time in times if time["source"] == "modelled"
+        }
         rows.append(
             {
                 **{name: value for name, value in last.items() if name not in LEFT_OUT},
@@ -73,16 +66,6 @@ def table(results: Results) -> list[Row]:
 
 def _family(algo: str) -> str:
     return groups.about(algo)["family"] if algo in groups.group_options("algo") else "not known here"
-
-
-def _names(rows: list[Row]) -> list[str]:
-    """Names each row by its algorithm, and by what the rows have several of."""
-    values = {name: {row[name] for row in rows} for name in WORDS}
-    differ = [name for name, known in values.items() if len(known - {1.0} if name == "density" else known) > 1]
-    return [
-        ", ".join([_draw.algo_name(row["algo"]), *(WORDS[n](row[n]) for n in differ if (n, row[n]) != ("density", 1))])
-        for row in rows
-    ]
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -105,7 +88,7 @@ def draw(rows: list[Row]) -> Figure:
         ):
             if x is not None:
                 panel.plot(x, height, **style | changes)
-    panels[0].set_yticks(range(len(rows)), reversed(_names(rows)))
+    panels[0].set_yticks(range(len(rows)), reversed(_names.of_each(rows, *SETTINGS)))
     panels[1].set_xscale("log")
     panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()

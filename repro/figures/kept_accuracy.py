@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import momentum, moves, prefixes
-from repro.report.as_published import as_published
+from repro.report.as_published import as_published, other_options, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -32,12 +32,23 @@ def table(results: Results) -> list[Row]:
     beside = [
         group
         for group in results.groups("convergence", ACCURACY)
-        if group.algo in BESIDE and group.settings["density"] in (1, density) and as_published(group.settings)
+        if group.algo in BESIDE
+        and group.settings["density"] in (1, density)
+        and as_published(group.settings)
+        and not other_schedule(group.settings)
     ]
     in_momentum = [group for group in results.groups("momentum", ACCURACY) if group.algo == "gtopk"]
     beside += [group for group in in_momentum if momentum.rule(group.settings) == momentum.NONE]
     alike = [g for g in beside if g.whole and g.curve and any(_kind(g) == _kind(one) for one in own)]
-    return [row for group in sorted((*alike, *own), key=lambda g: g.nodes) for row in _rows(group)]
+    each = [
+        max(same, key=lambda group: (group.n, len(group.curve))) for same in prefixes.of_one_setting((*own, *alike))
+    ]
+    return [row for curve, group in enumerate(sorted(each, key=_order)) for row in _rows(group, curve)]
+
+
+def _order(group: Group) -> tuple[Any, ...]:
+    place = BESIDE.index(group.algo)
+    return group.nodes, momentum.rule(group.settings) == momentum.NONE, place, group.settings["density"], group.runs
 
 
 def _kind(group: Group) -> tuple[Any, ...]:
@@ -45,13 +56,14 @@ def _kind(group: Group) -> tuple[Any, ...]:
     return model, *others
 
 
-def _rows(group: Group) -> list[Row]:
+def _rows(group: Group, curve: int) -> list[Row]:
     settings, step_bytes = group.settings, group.busiest_bytes
     more = {
+        "curve": curve,
         "momentum": momentum.rule(settings),
         "effective_lr": momentum.effective_lr(settings),
         "format": settings["algo"].get("wire", "pairs") if settings["density"] < 1 else None,
-        "options": ", ".join(momentum.other_options(settings)),
+        "options": ", ".join(other_options(settings)),
     }
     return [
         row | more | {"sent": step_bytes and step_bytes * moves.selections(group, row["epoch"]) / settings["density"]}
@@ -67,7 +79,7 @@ def draw(rows: list[Row]) -> Figure:
         mine = [row | {"accuracy": 100 * row["test_accuracy"]} for row in of_column]
         for place, x in enumerate(("epoch", "gigabytes")):
             panel = panels[place][column]
-            for curve in _by_setting([row | {"gigabytes": row["sent"] and row["sent"] / 1e9} for row in mine]):
+            for curve in _by_curve([row | {"gigabytes": row["sent"] and row["sent"] / 1e9} for row in mine]):
                 _draw.line(panel, curve, x, "accuracy", curve[0]["algo"], **_look(curve[0]))
             panel.set_ylim(best - POINTS, best + 1)
             panel.set_ylabel("test accuracy (%)")
@@ -82,16 +94,12 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def _by_setting(rows: list[Row]) -> list[list[Row]]:
+def _by_curve(rows: list[Row]) -> list[list[Row]]:
     """Returns the rows of each curve of one column, in their order."""
     curves: dict[Any, list[Row]] = {}
     for row in rows:
-        curves.setdefault(_setting(row), []).append(row)
+        curves.setdefault(row["curve"], []).append(row)
     return list(curves.values())
-
-
-def _setting(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("algo", "density", "momentum", "effective_lr", "format", "options"))
 
 
 def _look(row: Row) -> dict[str, Any]:
@@ -133,7 +141,7 @@ def _larger(row: Row) -> list[str]:
 
 def _ends(of_column: list[Row]) -> list[Row]:
     """Returns the last row of each curve, the most accurate one first."""
-    return sorted((curve[-1] for curve in _by_setting(of_column)), key=lambda row: -row["test_accuracy"])
+    return sorted((curve[-1] for curve in _by_curve(of_column)), key=lambda row: -row["test_accuracy"])
 
 
 def _ends_note(rows: list[Row]) -> list[str]:

@@ -4,7 +4,7 @@ from repro.config import groups
 from repro.figures import _curves, _draw
 from repro.metric import ACCURACY
 from repro.report import momentum, moves, prefixes
-from repro.report.as_published import has_usual_rate
+from repro.report.as_published import other_schedule
 from repro.report.group import Group
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
@@ -21,19 +21,23 @@ def table(results: Results) -> list[Row]:
     Whole runs stand beside it, if all but algorithm, density and size of updates is the same. If the experiment has a
     whole run of its own, they follow where they end.
     """
-    own = [group for group in results.groups("many_nodes", ACCURACY) if group.curve]
-    if not own:
-        return []
-    every = [*own, *results.groups("convergence", ACCURACY)]
-    alike = [group for group in every if prefixes.kind(group) == prefixes.kind(own[0])]
-    ends = {min(group.epochs for group in own), *(group.epochs for group in own if group.whole)}
-    return [row for epoch in sorted(ends) for row in _at(alike, epoch)]
+    every = [group for group in results.groups("many_nodes", ACCURACY) if group.curve]
+    whole = results.groups("convergence", ACCURACY)
+    rows = []
+    for kind in sorted(set(map(prefixes.kind, every)), key=str):
+        own = [group for group in every if prefixes.kind(group) == kind]
+        beside = [group for group in whole if prefixes.kind(group) == kind]
+        ends = {min(group.epochs for group in own), *(group.epochs for group in own if group.whole)}
+        rows += [row for epoch in sorted(ends) for row in _at([*own, *beside], epoch)]
+    return rows
 
 
 def _at(groups: list[Group], epoch: float) -> list[Row]:
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
-    dense = next((one.mean for one in pooled if one.group.algo == "dense" and has_usual_rate(one.group.settings)), None)
+    dense = next(
+        (one.mean for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None
+    )
     return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
 
 
@@ -50,6 +54,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "a node's entry is sent": moves.sent(*run),
         "busiest node (bytes a step)": group.busiest_bytes,
         "nodes": group.nodes,
+        "data": _draw.data_name(group.data),
         "model": _draw.model_name(group.model),
         "epochs": epoch,
         "epochs averaged": over,

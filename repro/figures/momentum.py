@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
+from repro.report.as_published import other_options
 from repro.report.group import Group
 from repro.report.momentum import RULES
 from repro.report.prefixes import Pooled
@@ -38,7 +40,19 @@ def table(results: Results) -> list[Row]:
             "limit": sum(row["limits"]) / len(row["limits"]),
             "least": min(row["limits"]),
             "most": max(row["limits"]),
-            **dict.fromkeys(("model", "algo", "nodes", "data", "schedule", "epoch", "epochs averaged", "precision")),
+            **dict.fromkeys(
+                (
+                    "model",
+                    "algo",
+                    "nodes",
+                    "batch_per_node",
+                    "data",
+                    "schedule",
+                    "epoch",
+                    "epochs averaged",
+                    "precision",
+                )
+            ),
             **dict.fromkeys(("test_accuracy", "test_accuracy_std")),
         }
         for row in computed.get("rows", [])
@@ -75,6 +89,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "model": pooled.group.model,
         "algo": _named(pooled.group),
         "nodes": pooled.group.nodes,
+        "batch_per_node": pooled.group.batch,
         "data": pooled.group.data,
         "schedule": schedule,
         "epoch": epoch,
@@ -87,7 +102,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
 
 def _named(group: Group) -> str:
     algo = group.settings["algo"]
-    more = momentum.other_options(group.settings)
+    more = other_options(group.settings)
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
     more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
     effective = momentum.effective_lr(group.settings)
@@ -100,17 +115,7 @@ def draw(rows: list[Row]) -> Figure:
     kinds = sorted({_panel(row) for row in runs})
     figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=2.1)
     limits, *accuracies = panels
-    for rule, (colour, marker) in LOOKS.items():
-        mine = [row for row in rows if row["source"] == "computed" and row["rule"] == rule]
-        # the first two have nearly the same limits: one line is broken, with larger open marks around the other's
-        over = {"ls": "--", "markerfacecolor": "none", "markersize": 7} if rule == RULES[1] else {"ls": "-"}
-        x, y = ([row[name] for row in mine] for name in ("density", "limit"))
-        limits.plot(x, y, marker, color=colour, label=rule, **over)
-    limits.set_xscale("log")
-    limits.set_yscale("log")
-    _draw.plain_log(limits)
-    limits.set_xlabel("density ρ")
-    limits.set_ylabel("largest stable lr × curvature\n/ (1 - momentum)")
+    one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
         _accuracies(panel, [row for row in runs if _panel(row) == kind])
         panel.set_title(f"P = {kind[0]}, {kind[1]:.3g} epochs")
@@ -119,13 +124,33 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
+def one_analysis(panel: Axes, rows: list[Row]) -> None:
+    if not rows:
+        panel.set_axis_off()
+        return
+    for rule, (colour, marker) in LOOKS.items():
+        mine = [row for row in rows if row["rule"] == rule]
+        # the first two have nearly the same limits: one line is broken, with larger open marks around the other's
+        over = {"ls": "--", "markerfacecolor": "none", "markersize": 7} if rule == RULES[1] else {"ls": "-"}
+        x, y = ([row[name] for row in mine] for name in ("density", "limit"))
+        panel.plot(x, y, marker, color=colour, label=rule, **over)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    _draw.plain_log(panel)
+    panel.set_xlabel("density ρ")
+    panel.set_ylabel("largest stable lr × curvature\n/ (1 - momentum)")
+
+
 def _panel(row: Row) -> tuple[Any, ...]:
     """Returns what all runs of a panel share, as those of a `_kind` do."""
-    return row["nodes"], row["epoch"], row["precision"], row["model"], row["schedule"], row["data"]
+    shared = ("nodes", "epoch", "precision", "model", "schedule", "data", "batch_per_node")
+    return tuple(row[name] for name in shared)
 
 
 def _accuracies(panel: Any, rows: list[Row]) -> None:
-    names = list(dict.fromkeys(row["algo"] for row in sorted(rows, key=lambda row: row["test_accuracy"])))
+    rows = sorted(rows, key=lambda row: row["test_accuracy"])
+    rows = [row | {"algo": name} for row, name in zip(rows, _names.of_each(rows, "density"), strict=True)]
+    names = list(dict.fromkeys(row["algo"] for row in rows))
     for rule, (colour, marker) in LOOKS.items():
         mine = [row for row in rows if row["rule"] == rule]
         if mine:
@@ -142,17 +167,18 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
 
 def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
     seeds = next((row["n"] for row in rows if row["source"] == "computed"), 0)
-    lines = [
+    analysis = (
         f"Limits ({ANALYSIS}): SGD with error feedback on a coupled quadratic of 400 entries, momentum 0.9, "
         f"mean of {seeds} starts."
-    ]
+    )
+    lines = [analysis] * bool(seeds)
     for kind in sorted({_panel(row) for row in runs}):
         alike = [row for row in runs if _panel(row) == kind]
         counts = ", ".join(map(str, sorted({row["n"] for row in alike})))
-        density = min(row["density"] for row in alike)
+        density = " and ".join(f"{one:g}" for one in sorted({row["density"] for row in alike} - {1}) or [1])
         lines.append(
-            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density:g}, "
-            f"{kind[2]}, {kind[4]}, n = {counts}."
+            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density}, "
+            f"batch {kind[6]} per node, {kind[2]}, {kind[4]}, n = {counts}."
         )
     if any(row["n"] == 1 for row in runs):
         lines.append(

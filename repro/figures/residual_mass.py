@@ -2,13 +2,14 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _draw, _legend
+from repro.figures import _draw, _legend, _names
 from repro.report.curves import mean_std
 from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Gradient mass lost by the residual rules"
 COMMAND = "repro run experiment=residual_mass"
+RULES = {"paper": "paper's rule"}
 
 
 def table(results: Results) -> list[Row]:
@@ -36,23 +37,27 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.0)
-    for algo in _draw.algos_of(rows):
-        mine = [row for row in rows if row["algo"] == algo]
-        percent = [
-            row | {name: None if row[name] is None else 100 * row[name] for name in ("lost_share", "lost_share_std")}
-            for row in mine
-        ]
-        rule = {"paper": "paper's rule", "exact": "exact"}.get(mine[0]["rule"], mine[0]["rule"])
-        _draw.line(panel, percent, "nodes", "lost_share", algo, label=f"{_draw.algo_name(algo)} ({rule})")
+    for name, own in _names.lines(rows, "model", "data", "density").items():
+        for place, rule in enumerate(dict.fromkeys(row["rule"] for row in own)):
+            percent = [
+                row | {key: None if row[key] is None else 100 * row[key] for key in ("lost_share", "lost_share_std")}
+                for row in own
+                if row["rule"] == rule
+            ]
+            changes = {"label": f"{name} ({RULES.get(rule, rule)})"} | ({"markerfacecolor": "white"} if place else {})
+            _draw.line(panel, percent, "nodes", "lost_share", own[0]["algo"], **changes)
     _draw.nodes_axis(panel, (row["nodes"] for row in rows))
     panel.set_ylabel("lost in a step (% of selected mass)")
     panel.set_ylim(bottom=-0.5)
     _legend.of_panels(figure, [panel])
-    first = rows[0]
+    settings = dict.fromkeys((row["model"], row["data"], row["density"]) for row in rows)
+    on = (f"{_draw.model_name(model)} on {_draw.data_name(data)}, density {rho:g}" for model, data, rho in settings)
+    steps = sorted({row["steps"] for row in rows})
     _legend.note(
         figure,
-        f"{_draw.model_name(first['model'])} on {_draw.data_name(first['data'])}, density {first['density']:g}, "
-        f"mean and deviation over {first['steps']} recorded steps of one run each. Lost: in the sum of all gradients "
+        f"{'; '.join(on)}, "
+        f"mean and deviation over {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} recorded steps of one "
+        "run each. Lost: in the sum of all gradients "
         "and residuals before the step, but neither in the update nor in a residual after it.",
     )
     return figure

@@ -29,6 +29,7 @@ COLOURS = {
     "gTop-k, 4 batches a step": "#999933", "averages, asynchronous": "#882255",
 }  # fmt: skip
 MARKS = {1: "o", 2: "s", 4: "^", 8: "D", 16: "P"}  # of a measured iteration, by its stages
+OTHER = "X"
 COLUMNS = (
     "source", "model", "network", "nodes", "strategy", "stages", "predicted_s", "measured_s", "images_per_s",
     "over_dense", "bytes_most", "memory", "dilation", "repeats", "best", "cuts", "modelled_s",
@@ -75,7 +76,7 @@ def measured(results: Results) -> list[Row]:
         dense, total = of_dense.get(_place(group, line)), IterationTime.of(line).total
         images = group.nodes * group.batch
         stages = group.settings.get("stages", 1)
-        what = {"nodes": group.nodes, "stages": stages, "algo": group.algo, "kind": "synchronous"}
+        what = {"nodes": group.nodes, "stages": stages, "algo": group.algo, "kind": _kind(group)}
         rows.append(_row(line["source"], what | {
             "model": group.model, "network": line["network"], "measured_s": total, "images_per_s": images / total,
             "over_dense": IterationTime.of(dense).total / total if dense else None,
@@ -91,6 +92,10 @@ def _is_dense(group: Group) -> bool:
     return (group.algo, stages, overlap) == ("dense", 1, "off")
 
 
+def _kind(group: Group) -> str:
+    return "overlapped" if group.settings.get("overlap", "off") == "on" else "synchronous"
+
+
 def _place(group: Group, line: Row) -> tuple[Any, ...]:
     """Returns what an iteration shares with the dense one that it is compared with."""
     batch = group.settings["batch_per_node"], group.settings["accumulate"]
@@ -98,7 +103,7 @@ def _place(group: Group, line: Row) -> tuple[Any, ...]:
 
 
 def _measured(group: Group) -> Row | None:
-    return next((line for line in group.iteration_time if is_dilated(line["source"])), None)
+    return next((line for line in group.iteration_time if is_dilated(line["source"]) and "repeats" in line), None)
 
 
 def _modelled_s(group: Group) -> float | None:
@@ -139,7 +144,7 @@ def draw(rows: list[Row]) -> Figure:
             marks = [row for row in own if row["measured_s"] is not None and row["over_dense"] is not None]
             panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1.5)
             for row in marks:
-                (mark,) = panel.plot(row["nodes"], row["over_dense"], MARKS[row["stages"]], color=colour)
+                (mark,) = panel.plot(row["nodes"], row["over_dense"], MARKS.get(row["stages"], OTHER), color=colour)
                 mark.set(markersize=3.5, markeredgecolor="white", markeredgewidth=0.4)
         _draw.nodes_axis(panel, {row["nodes"] for row in predicted} or {row["nodes"] for row in in_lab})
         _draw.plain_log(panel)
@@ -150,7 +155,7 @@ def draw(rows: list[Row]) -> Figure:
         for strategy, colour in COLOURS.items()
         if any(row["strategy"] == strategy for row in rows)
     } | {
-        f"measured, S = {stages}": _draw.source_key(marker=MARKS[stages])
+        f"measured, S = {stages}": _draw.source_key(marker=MARKS.get(stages, OTHER))
         for stages in sorted({row["stages"] for row in in_lab})
     }
     _legend.draw(figure, keys)
@@ -173,7 +178,9 @@ def measured_note(rows: list[Row]) -> str:
     """Says how the marks came about, and how far they are from what the model has for the same cuts."""
     if not rows:
         return "Measured: not run (repro run experiment=strategies)."
-    found = f"Marks are measured on 4 and 8 nodes of the lab, {_times.slowed(rows)}."
+    *most, last = map(str, sorted({row["nodes"] for row in rows}))
+    sizes = f"{', '.join(most)} and {last}" if most else last
+    found = f"Marks are measured on {sizes} nodes of the lab, {_times.slowed(rows)}."
     split = [row["measured_s"] / row["modelled_s"] for row in rows if row["stages"] > 1 and row["modelled_s"]]
     if split:
         found += (

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from repro.figures import _draw, _legend, _times
+from repro.figures import _draw, _legend, _names, _times
 from repro.iteration_time import FIELDS, IterationTime, is_dilated
 from repro.report.group import Group
 from repro.report.summaries import Results
@@ -41,18 +41,21 @@ def table(results: Results) -> list[Row]:
     """
     rows = [_row(group, row) for group in results.groups("tradeoff_dilated") for row in group.iteration_time]
     rows = [row for row in rows if is_dilated(row["source"])]
-    best: dict[tuple[str, float], float] = {}
+    best: dict[tuple[Any, ...], float] = {}
     for row in rows:
         if row["algo"] in EXACT:
-            place = row["model"], row["gbps"]
-            best[place] = min(row["without_compress_s"], best.get(place, row["without_compress_s"]))
+            best[_place(row)] = min(row["without_compress_s"], best.get(_place(row), row["without_compress_s"]))
     for row in rows:
-        exact_s = best.get((row["model"], row["gbps"]))
+        exact_s = best.get(_place(row))
         row["gain"] = exact_s / row["without_compress_s"] if exact_s else None
         row["gain_with_compress"] = exact_s / row["iteration_s"] if exact_s else None
     order = _draw.models_of(rows)
     rows.sort(key=lambda row: (order.index(row["model"]), row["gbps"], row["iteration_s"]))
     return rows + (published(results, rows[0]) if rows else [])
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return row["model"], row["gbps"], row["nodes"], row["batch_per_node"]
 
 
 def _row(group: Group, row: Row) -> Row:
@@ -61,6 +64,8 @@ def _row(group: Group, row: Row) -> Row:
     return {
         "model": group.model,
         "nodes": group.nodes,
+        "batch_per_node": group.batch,
+        "density": group.settings["density"],
         "gbps": group.settings["network"]["bits_per_s"] / 1e9,
         "algo": group.algo,
         "overlap": "on" if group.algo == "ddp" else group.settings["overlap"],
@@ -123,12 +128,12 @@ def draw(rows: list[Row]) -> Figure:
 
 def one_panel(panel: Axes, ours: list[Row], theirs: list[Row]) -> None:
     panel.axhline(1, color="0.7", linewidth=0.8, zorder=1)
-    for algo in dict.fromkeys(row["algo"] for row in ours if row["algo"] not in EXACT):
-        mine = [row for row in ours if row["algo"] == algo and row["gain"] is not None]
-        colour, marker = COLOURS.get(algo, UNKNOWN)
+    relaxed = [row for row in ours if row["algo"] not in EXACT and row["gain"] is not None]
+    for name, mine in _names.lines(relaxed, "nodes", "batch_per_node", "density").items():
+        colour, marker = COLOURS.get(mine[0]["algo"], UNKNOWN)
         xs = [row["gbps"] for row in mine]
         style: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.0, "markersize": 4}
-        panel.plot(xs, [row["gain"] for row in mine], label=_draw.algo_name(algo), **style)
+        panel.plot(xs, [row["gain"] for row in mine], label=name, **style)
         style |= {"linewidth": 0.6, "linestyle": (0, (1, 2)), "markerfacecolor": "white", "markersize": 3.5}
         panel.plot(xs, [row["gain_with_compress"] for row in mine], zorder=1.8, **style)
     for algo in dict.fromkeys(row["algo"] for row in theirs):
@@ -140,8 +145,9 @@ def one_panel(panel: Axes, ours: list[Row], theirs: list[Row]) -> None:
 
 
 def _notes(ours: list[Row]) -> list[str]:
+    sizes = " and ".join(map(str, sorted({row["nodes"] for row in ours})))
     return [
-        f"P = {ours[0]['nodes']} nodes with a V100's compute in float32, slept (the seconds and their sources stand in "
+        f"P = {sizes} nodes with a V100's compute in float32, slept (the seconds and their sources stand in "
         "conf/experiment/tradeoff_dilated.yaml); our messages on real TCP, "
         f"{_times.slowed(ours)} ({COMMAND}). Filled: compress left out, as if it took no time; hollow, dotted: with "
         "what it takes on one core of this CPU. A GPU lies between. The messages of these algorithms do not overlap "

@@ -34,7 +34,7 @@ def as_published(settings: dict[str, Any]) -> bool:
     return (
         bool(settings["momentum"]) == bool(groups.algo_default(algo["name"], model, "momentum"))
         and all(algo.get(name, usual) == own.get(name, usual) for name, usual in OPTIONS.items())
-        and algo["options"].get("residual", "paper") == own.get("residual", "paper")
+        and not other_options(settings)
         and algo.get("wire", "pairs") in LOSSLESS
         and settings.get("scope", "global") == "global"
         and not settings.get("hierarchical")
@@ -49,12 +49,14 @@ def _warmed_up(settings: dict[str, Any], usual: list[float]) -> bool:
     return settings["density"] == 1 or settings.get("density_warmup", above) == above
 
 
-def has_usual_rate(settings: dict[str, Any]) -> bool:
-    """Returns whether learning rate and momentum are those of the network's file, or of the algorithm's."""
-    algo, model = settings["algo"]["name"], settings["model"]["name"]
-    if model not in groups.group_options("model"):
-        return True
-    return all(settings[name] == groups.algo_default(algo, model, name) for name in ("lr", "momentum"))
+def other_options(settings: dict[str, Any]) -> list[str]:
+    """Says what of the route and the residual rule is not as in the algorithm's own file, or as in gTop-k's."""
+    algo = settings["algo"]
+    known = algo["name"] in groups.group_options("algo")
+    own = {"route": "tree", "residual": "paper"} | (groups.about(algo["name"]) if known else {})
+    used = own | algo["options"]
+    route = [str(used["route"])] if used["route"] != own["route"] else []
+    return route + ([f"{used['residual']} rule"] if used["residual"] != own["residual"] else [])
 
 
 def other_schedule(settings: dict[str, Any]) -> list[str]:
@@ -64,4 +66,5 @@ def other_schedule(settings: dict[str, Any]) -> list[str]:
         return []
     usual = {name: groups.algo_default(algo, model, name) for name in SCHEDULE}
     own = {name: settings.get(name, usual[name]) for name in SCHEDULE}
-    return [f"{said} {own[name]}, not {usual[name]}" for name, said in SCHEDULE.items() if own[name] != usual[name]]
+    other = [name for name in SCHEDULE if usual[name] is not None and own[name] != usual[name]]
+    return [f"{SCHEDULE[name]} {own[name]}, not {usual[name]}" for name in other]

@@ -106,7 +106,9 @@ def _up_to_last_evaluation(config: Config, lines: list[dict[str, Any]]) -> tuple
     ends = [at for at, line in enumerate(lines) if line["kind"] == "eval" and line["epoch"] % 1 == 0]
     if not ends:
         raise Damaged("it stopped before its first evaluation")
-    return dataclasses.replace(config, epochs=int(lines[ends[-1]]["epoch"])), lines[: ends[-1] + 1]
+    # a whole schedule is the same scaled or not, and what it began is a prefix of it
+    config = dataclasses.replace(config, epochs=int(lines[ends[-1]]["epoch"]), scale_schedule=False)
+    return config, lines[: ends[-1] + 1]
 
 
 def _config(place: Path) -> Config:

@@ -56,13 +56,3 @@ def is_usual(settings: dict[str, Any]) -> bool:
 
 def _usual(settings: dict[str, Any]) -> float:
     return float(groups.default(settings["model"]["name"], "momentum"))
-
-
-def other_options(settings: dict[str, Any]) -> list[str]:
-    """Says what of the route and the residual rule is not as in the algorithm's own file, or as in gTop-k's."""
-    algo = settings["algo"]
-    known = algo["name"] in groups.group_options("algo")
-    own = {"route": "tree", "residual": "paper"} | (groups.about(algo["name"]) if known else {})
-    used = own | algo["options"]
-    route = [str(used["route"])] if used["route"] != own["route"] else []
-    return route + ([f"{used['residual']} rule"] if used["residual"] != own["residual"] else [])

@@ -40,7 +40,7 @@ def endings(results: Results, nodes: int, density: float | None) -> dict[str, En
     sparse = [group for group in trained if group.settings["density"] == density != 1 and not group.compressed]
     sizes = {group.nodes for group in sparse}
     there = max((size for size in sizes if size <= nodes), default=min(sizes, default=nodes))
-    whole = [group for group in trained if group.settings["density"] == 1]
+    whole = [g for g in trained if g.settings["density"] == 1 and not g.settings["algo"].get("sparse")]
     known = whole + [group for group in sparse if group.nodes == there]
     dense = [group for group in whole if group.algo == "dense"]
     noise, found = intervals.noise_of_repeats(results.reference), {}

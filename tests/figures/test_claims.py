@@ -201,7 +201,7 @@ def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
 def test_a_measured_node_that_is_not_the_papers_meets_no_condition() -> None:
     def measured(gpu: str) -> str:
         groups = [
-            made_up_groups.measured(made_up_groups.group("resnet20", algo, nodes=32, steps=1), overlap="off")
+            made_up_groups.measured(made_up_groups.group("resnet20", algo, nodes=32, batch=128, steps=1), overlap="off")
             for algo in ("dense", "topk", "gtopk")
         ]
         groups = [made | {"machine": made_up_groups.MACHINE | {"gpus": [gpu]}} for made in groups]

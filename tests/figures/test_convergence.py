@@ -158,6 +158,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"algo": {"boost": 1.01}},
     {"algo": {"gain": 10.0}, "momentum": 0.0},
     {"algo": {"options": {"residual": "exact"}}},
+    {"algo": {"options": {"route": "butterfly"}}},
     {"algo": {"selector": "sampled"}},
     {"scope": "bucket"},
     {"momentum": 0.0, "lr": 1.0},

@@ -197,20 +197,6 @@ def test_densities_are_a_scale_and_none_is_left_out() -> None:
     assert sum(to_rgb(colours[0])) < middle < sum(to_rgb(colours[2]))
 
 
-def test_two_runs_of_one_algorithm_are_told_apart_among_the_families() -> None:
-    made = [("dense", 0.001), ("gtopk", 0.001), ("gtopk", 0.01)]
-    runs = [made_up_groups.group("resnet20", algo, density=density) for algo, density in made]
-    runs.append(made_up_groups.group("vgg16", "gtopk", density=0.01))
-    (item,) = figures.load(["families"])
-    table = item.table(Results(made_up_results.nothing().paper, {"families": {"groups": runs}}))
-    named = [label.get_text() for label in figures.drawn(item, table)[0].axes[0].get_yticklabels()]
-    assert sorted(named) == [
-        "dense, ResNet-20", "gTop-k, ResNet-20, ρ = 0.001", "gTop-k, ResNet-20, ρ = 0.01", "gTop-k, VGG-16, ρ = 0.01"
-    ]  # fmt: skip
-    alone = figures.drawn(item, [row for row in table if row["model"] == "resnet20" and row["density"] != 0.01])[0]
-    assert sorted(label.get_text() for label in alone.axes[0].get_yticklabels()) == ["dense", "gTop-k"]
-
-
 def to_rgb(colour: Any) -> tuple[float, float, float]:
     from matplotlib.colors import to_rgb
 

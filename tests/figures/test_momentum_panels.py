@@ -72,12 +72,12 @@ def test_a_compressed_schedule_and_other_images_have_panels_of_their_own() -> No
     figure = momentum.draw(rows)
     assert [axes.get_title() for axes in figure.axes if axes.axison] == ["", *3 * ["P = 32, 15 epochs"]]
     note = " ".join(_legend.notes_of(figure))
-    for said in (
-        "CIFAR-10 (JPEG folder), density 0.001, float32, first 15 of 141 epochs, n = 1",
-        "CIFAR-10 (JPEG folder), density 0.001, float32, schedule of 141 epochs compressed to 15, n = 1",
-        "digits (8x8), density 0.001, float32, first 15 of 141 epochs, n = 1",
+    for data, length in (
+        ("CIFAR-10 (JPEG folder)", "first 15 of 141 epochs"),
+        ("CIFAR-10 (JPEG folder)", "schedule of 141 epochs compressed to 15"),
+        ("digits (8x8)", "first 15 of 141 epochs"),
     ):
-        assert said in note
+        assert f"{data}, density 0.001, batch 32 per node, float32, {length}, n = 1" in note
 
 
 def of_32(algo: str) -> Group:

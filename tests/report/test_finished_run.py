@@ -14,8 +14,9 @@ from tiny_runs import QUICK, bits, config, equal
 
 from repro import cli
 from repro.commands.run import before_a_run
+from repro.config.compose import compose
 from repro.config.schema import Config
-from repro.report import summaries
+from repro.report import finished_run, summaries
 from repro.report.from_run_folders import collect
 from repro.runs import lock, run_folder, same_data, status
 from repro.train import loop
@@ -282,3 +283,11 @@ def test_a_summary_that_is_damaged_is_named(made: Config, tmp_path: Path) -> Non
         with pytest.raises(summaries.ConfigError, match=r"summaries/lab\.json is no ") as caught:
             summaries.saved(tmp_path)
         assert "\n" not in str(caught.value)
+
+
+def test_a_whole_schedule_that_stopped_is_a_prefix_of_it_scaled_or_not() -> None:
+    (whole,) = compose(["model=resnet20", "scale_schedule=true"])
+    assert whole.epochs == whole.schedule_epochs
+    lines = [{"kind": "eval", "epoch": 60.0}, {"kind": "step", "epoch": 60.5}]
+    shorter, kept = finished_run._up_to_last_evaluation(whole, lines)
+    assert (shorter.epochs, shorter.scale_schedule, kept) == (60, False, lines[:1])

@@ -21,7 +21,8 @@ def ended(
     group = made_up_groups.group("resnet20", algo, nodes=nodes, density=1.0 if algo in ("dense", "qsgd") else DENSITY)
     usual = {name: groups.algo_default(algo, "resnet20", name) for name in ("lr", "momentum", "density_warmup")}
     group["settings"] |= {"scale_schedule": False, "epochs": epochs} | usual
-    group["settings"]["algo"] |= {"gain": groups.about(algo).get("gain", 1.0), "options": {}}
+    about = groups.about(algo)
+    group["settings"]["algo"] |= {"gain": about.get("gain", 1.0), "options": {}, "sparse": about["sparse"]}
     every = settings.pop("evaluate_every", 1)
     group["settings"]["algo"]["gain"] = settings.pop("gain", group["settings"]["algo"]["gain"])
     group["settings"] |= settings
@@ -43,6 +44,13 @@ def test_one_seed_shows_it_only_five_deviations_beyond_the_margin() -> None:
     ends = {below: found(ended("dense", 88), ended("gtopk", 88 - below))["gtopk"] for below in (0.5, 2.5, 2.7, 20)}
     assert [end.near for end in ends.values()] == [True, True, False, False]
     assert ends[2.5].points == pytest.approx(-2.5)
+
+
+def test_a_sparse_algorithm_that_once_sent_all_is_not_near_at_another_density() -> None:
+    all_sent = ended("topk", 88, density=1.0, density_warmup=[])
+    all_sent["settings"]["algo"]["sparse"] = True
+    assert "topk" not in found(ended("dense", 88), all_sent)
+    assert not found(ended("dense", 88), ended("topk", 50), all_sent)["topk"].near
 
 
 def test_a_second_seed_makes_no_algorithm_near() -> None:
