@@ -68,14 +68,15 @@ def as_threads(config: Config) -> bool:
     return find_place(config) is None and config.cluster.name not in ("processes", "lab")
 
 
-def on_one_device(config: Config) -> bool:
-    """Returns whether the ranks are threads of this process and share a device. Raises ConfigError."""
-    return as_threads(config) and len({device_of(config, place) for place in _places(config.nodes)}) == 1
+def gpus(config: Config) -> int:
+    """Returns how many GPUs ranks that are threads of this process have; 0 for others. Raises ConfigError."""
+    devices = {device_of(config, place) for place in _places(config.nodes)} if as_threads(config) else set()
+    return sum(device.type == "cuda" for device in devices)
 
 
 def on_one_gpu(config: Config) -> bool:
-    """Returns whether two ranks or more are threads that share a GPU. Raises ConfigError."""
-    return config.nodes > 1 and on_one_device(config) and device_of(config, _places(1)[0]).type == "cuda"
+    """Returns whether two ranks or more are threads that have one GPU, all of them. Raises ConfigError."""
+    return config.nodes > 1 and gpus(config) == 1
 
 
 def of_each(config: Config, local_size: int) -> int:

@@ -49,14 +49,15 @@ class Collective:
     threads spent while this thread did not wait.
     """
 
-    def __init__(self, transport: Transport, names: Sequence[int] | None = None):
-        """`names`: what to call the ranks, where they are some of more."""
+    def __init__(self, transport: Transport, names: Sequence[int] | None = None, of: Collective | None = None):
+        """`names`: what to call the ranks, where they are some of more. `of` stands where this one does, besides."""
         self.transport = transport
         self.names = names or range(transport.size)
         self.rank, self.size = transport.rank, transport.size
         self.traffic = Traffic()
         self.seconds, self.hidden_s = 0.0, 0.0
         self.other: Collective | None = None  # made by `aside`
+        self.of = of
         self.position: tuple[str | None, float] = (None, time.perf_counter())  # the call it is in, and since when
 
     def all_reduce(self, x: Tensor) -> Tensor:
@@ -158,11 +159,11 @@ class Collective:
         finish_stream()  # what was computed before the message is none of its seconds
         start = time.perf_counter()
         what = f"{name} with rank {' and '.join(str(self.names[peer]) for peer in peers) or 'all'}"
-        self.position = (what, start)
+        self._stands(what, start)
         try:
             yield
             finish_stream()  # NCCL's wait makes the stream wait, not this thread
-            self.position = (None, time.perf_counter())  # kept after a failure, so that others can ask where it failed
+            self._stands(None, time.perf_counter())  # kept after a failure, so that others can ask where it failed
         except RuntimeError as error:
             waited = time.perf_counter() - start
             reason = re.sub(r"^\[\S*gloo\S*\] ", "", str(error).strip()).split(". This is")[0].splitlines()[0]
@@ -170,6 +171,11 @@ class Collective:
             raise CollectiveError(text) from error
         finally:
             self.seconds += time.perf_counter() - start
+
+    def _stands(self, inside: str | None, since: float) -> None:
+        self.position = inside, since
+        if self.of is not None:
+            self.of._stands(inside, since)
 
 
 def distances(size: int) -> Iterator[int]:

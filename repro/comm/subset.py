@@ -12,7 +12,7 @@ from repro.comm.collective import Collective, Transport
 
 def among(collective: Collective, members: Sequence[int]) -> Collective:
     """Returns a collective of these ranks of `collective`, on its wires: member i is the rank `members[i]`."""
-    return Collective(Subset(collective.transport, members), members)
+    return Collective(Subset(collective.transport, members), members, of=collective)
 
 
 def join(collective: Collective, part: Collective) -> None:

@@ -39,24 +39,32 @@ class GroupTransport:
         self.device = device or torch.device("cpu")  # where send and receive buffers live
 
     def send(self, x: Tensor, peer: int) -> None:
-        self.group.send([self._wire(x)], peer, 0).wait()
+        outgoing = self._wire(x)
+        self._wait(lambda: self.group.send([outgoing], peer, 0))
 
     def recv(self, into: Tensor, peer: int) -> None:
         buffer = self._wire(into, copy=False)
-        self.group.recv([buffer], peer, 0).wait()
+        self._wait(lambda: self.group.recv([buffer], peer, 0))
         self._unwire(buffer, into)
 
     def exchange(self, x: Tensor, to: int, into: Tensor, source: int) -> None:
         outgoing, buffer = self._wire(x), self._wire(into, copy=False)
-        if self.device.type == "cuda":  # NCCL runs both directions at once only as one group of calls
-            with self.coalesced():
-                self.group.recv([buffer], source, 0)
-                self.group.send([outgoing], to, 0)
-        else:
-            works = [self.group.recv([buffer], source, 0), self.group.send([outgoing], to, 0)]
-            for work in works:
-                work.wait()
+        self._wait(lambda: self.group.recv([buffer], source, 0), lambda: self.group.send([outgoing], to, 0))
         self._unwire(buffer, into)
+
+    def _wait(self, *messages: Callable[[], dist.Work]) -> None:
+        """Begins the messages, and waits for all of them.
+
+        NCCL runs both directions at once only as one group of calls. A message alone is a group, too: otherwise it
+        would take other wires than a group's, to which its other end may belong.
+        """
+        if self.device.type == "cuda":
+            with self.coalesced():
+                for message in messages:
+                    message()
+        else:
+            for work in [message() for message in messages]:
+                work.wait()
 
     @contextmanager
     def coalesced(self) -> Iterator[None]:

@@ -158,19 +158,19 @@ class Config(Checked):
 
 
 GONE = {"together"}  # keys of earlier versions, which moved a result by rounding at most
-INCIDENTAL_OPTIONS = {"workers", "prefetch"}  # options of any group that cannot change a result
+INCIDENTAL_OPTIONS = {"workers", "prefetch"}  # options of data sets that cannot change a result
 
 
-def _result(config: Any) -> dict[str, Any]:
+def _result(config: Any, group: str = "") -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         default = [] if f.default_factory is list else f.default
         if not f.metadata.get("result", True) or value == default:
             continue
-        if f.name == "options":
+        if (group, f.name) == ("data", "options"):
             value = {name: v for name, v in value.items() if name not in INCIDENTAL_OPTIONS}
-        kept[f.name] = _result(value) if dataclasses.is_dataclass(value) else value
+        kept[f.name] = _result(value, f.name) if dataclasses.is_dataclass(value) else value
     return kept
 
 

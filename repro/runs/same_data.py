@@ -18,14 +18,15 @@ from repro.runs import run_folder
 def settle(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config]:
     """Returns `configs`, with `data.fingerprint` where their folder holds a run on other images, which `say` is told.
 
-    Where the images are not here, or are generated, there is nothing to compare. Raises ConfigError for settings that
-    ask for another fingerprint than the images have.
+    Where the images are not here, are generated, or not read, as those of a stated node, there is nothing to compare.
+    Raises ConfigError for settings that ask for another fingerprint than the images have.
     """
     seen: dict[tuple[str, str], data.Content | None] = {}
     settled = []
     for config in configs:
         before = trained_on(config.folder)
-        if before is None and not config.data.fingerprint:  # no run, so that no folder of images need be read
+        # of a stated node, or where there is no run, no folder of images need be read
+        if config.node is not None or (before is None and not config.data.fingerprint):
             settled.append(config)
             continue
         place = config.data.name, config.data.root

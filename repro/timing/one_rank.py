@@ -129,8 +129,8 @@ def calibrate(
     They and `algorithm` are copies made for this purpose."""
     scratch = torch.empty_like(gradient)  # an algorithm may write into what it is given
     recorder = Recorder(transport)
-    recorded = Collective(recorder)
-    unrecorded = Collective(transport)
+    recorded = Collective(recorder, of=control)  # whose position the watchdog looks at
+    unrecorded = Collective(transport, of=control)
     for _ in range(algorithm.period):  # the first may be unlike the others
         one_step(algorithm, scratch.copy_(gradient), unrecorded)
     algorithm.skip_warmup()

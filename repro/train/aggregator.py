@@ -132,7 +132,7 @@ def rules(config: Config) -> Rules:
         ),
         (
             # the engine has one thread for all of a GPU, in which DDP waits for the others
-            algorithm.wraps and threads.on_one_gpu(config),
+            algorithm.wraps and 0 < threads.gpus(config) < config.nodes,
             f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
         ),
         (

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from repro import algorithms
+from repro.cluster import threads
 from repro.cluster.devices import device_of
 from repro.cluster.environment import Place
 from repro.config.schema import Config
@@ -79,5 +80,7 @@ def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
         (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward"),
         (config.model.reads == "text", f"model={name} carries a state from batch to batch"),
         (any(isinstance(module, Dropout) for module in model.modules()), f"model={name} has dropout"),
+        # one that records gives memory back, on all GPUs of its process: on one where another waits, that is for good
+        (threads.gpus(config) > 1, "ranks that are threads have a GPU each, and cluster=processes is not typed"),
         (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
     ]

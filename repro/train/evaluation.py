@@ -45,7 +45,7 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, labels
         for inputs, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
             labels = labels.to(rank.device)
-            with worker.turn:
+            with worker.turn():
                 logits = worker.logits(inputs.to(rank.device), network)
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()

@@ -15,6 +15,7 @@ from repro.comm.subset import among, join
 from repro.comm.traffic import Round
 from repro.config.schema import Config
 from repro.json_text import json_text
+from repro.screen import plural
 from repro.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -40,6 +41,21 @@ def settle(config: Config, rank: Rank, checkpoints: Path) -> None:
         else:
             write_whole(config.folder / FILE, json_text(machines) + "\n")
     rank.machines = rank.control.gather_objects(machines)[0]
+
+
+def elsewhere(config: Config, machines: Sequence[str]) -> str:
+    """Says that a run that is done had its ranks divided among machines otherwise; "" where it had not."""
+    kept = _kept(config.folder / FILE)
+    if not config.hierarchical or config.machines is not None or len(kept) != len(machines):
+        return ""
+    there, here = ([names.index(name) for name in names] for names in (kept, list(machines)))
+    if there == here:
+        return ""
+    return (
+        f"{config.folder} holds this run with its ranks on {plural(len(set(there)), 'machine')}; they are on "
+        f"{len(set(here))} now, or divided otherwise, which makes other sums. For a run of its own type "
+        "results=FOLDER, or machines=N"
+    )
 
 
 def _kept(file: Path) -> list[str]:

@@ -17,7 +17,7 @@ from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
 from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
-from repro.train.hierarchical import inside, settle
+from repro.train.hierarchical import elsewhere, inside, settle
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
 from repro.train.step import Batch, Worker, any_rank, train_step
@@ -81,6 +81,8 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
             "`repro data status` on each machine shows their fingerprints"
         )
     if seen[0][0] == "done":
+        if rank.number == 0 and (unlike := elsewhere(config, rank.machines)):
+            progress.warn(unlike)
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -90,9 +90,12 @@ class Worker:
             self.pipeline = Pipeline(config, rank, row, split, model)
             rank.parts = [self.pipeline.collective, self.pipeline.control, self.peers, self.agreement]
 
-        sends = self.overlap is not None or self.forward is not model
         # a rank that waits inside backward for another one must not keep that one from its turn
-        self.turn = nullcontext() if sends else rank.turns
+        self.turn: Callable[[], AbstractContextManager[object]] = lambda: rank.turns
+        if self.forward is not model:
+            self.turn = lambda: rank.waits("DistributedDataParallel's backward")
+        elif self.overlap is not None:
+            self.turn = nullcontext
         self.graph = Replayed(rank.control) if config.cuda_graph == "on" and not alone else None
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -121,7 +124,7 @@ class Worker:
 
     def backward(self, batches: list[Batch]) -> float:
         """Leaves the mean gradient of the micro-batches in `replica.gradient`, clipped; returns their mean loss."""
-        with self.turn:
+        with self.turn():
             return self._backward(batches)
 
     def _backward(self, batches: list[Batch]) -> float:

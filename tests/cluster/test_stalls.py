@@ -2,12 +2,17 @@
 
 import os
 import threading
+import time
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from repro.cluster import stalls
 from repro.cluster.stalls import Links, Others, Position
+from repro.comm.collective import Collective
+from repro.comm.subset import among
+from repro.comm.transport import MemoryTransport, Wires
 
 
 def row(inside: str | None, beat: int, **more) -> Position:
@@ -84,3 +89,17 @@ def test_a_busy_rank_answers_however_often_it_is_tried(monkeypatch: pytest.Monke
         waits.unreached(stalls.TRY_AFTER_S + 1)
         waits.trying.join()
     assert waits.unreached(stalls.TRY_AFTER_S + 1) == [1]
+
+
+def test_who_waits_among_some_ranks_is_seen_to_wait_by_all() -> None:
+    """Of ranks in a hierarchical sum nobody was seen to wait, so that one that hung there was never found."""
+    wires = Wires(3)
+    zero, one = (Collective(MemoryTransport(rank, wires)) for rank in (0, 1))
+    waits = threading.Thread(target=lambda: among(zero, [0, 1]).recv(torch.zeros(3), 1))
+    waits.start()
+    while zero.position[0] is None and waits.is_alive():
+        time.sleep(0.01)
+    assert zero.position[0] == "recv with rank 1"
+    among(one, [0, 1]).send(torch.ones(3), 0)
+    waits.join(10)
+    assert zero.position[0] is None

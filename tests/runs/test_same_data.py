@@ -20,6 +20,7 @@ from repro.data import Content
 from repro.report import pool_seeds, summaries
 from repro.report.from_run_folders import collect
 from repro.runs import same_data
+from repro.train import timed_only
 
 SETTINGS = ["model=resnet20", "data=imagenet", "data.classes=4", "data.image_size=16", "nodes=2", "batch_per_node=4"]
 SETTINGS += ["steps=1", "threads=1", "wandb.mode=disabled"]
@@ -148,3 +149,20 @@ def test_ranks_that_read_other_images_are_told(roots: tuple[Path, Path], tmp_pat
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert all(rank.returncode for rank in ranks)
     assert any("rank 1 has other data under data.root=. than rank 0" in text for text in said), said
+
+
+def test_a_run_that_reads_no_images_stays_itself_once_there_are_some(imagenet_folder: Path, tmp_path: Path) -> None:
+    """A done measurement of a stated node was measured again, in a second folder, where cifar10 had been prepared."""
+    words = [f"data.root={imagenet_folder}", "cluster=lab", "node=paper", f"results={tmp_path}"]
+    (config,) = compose([*SETTINGS, *words])
+    config.folder.mkdir(parents=True)
+    said = {"data": timed_only.DESCRIPTION, "fingerprint": ""}
+    (config.folder / "provenance.json").write_text(json.dumps(said))
+    assert same_data.settle([config], pytest.fail) == [config]
+    trained = dataclasses.replace(config, node=None)
+    trained.folder.mkdir(parents=True)
+    (trained.folder / "provenance.json").write_text(
+        json.dumps(said | {"data": "imagenet (other images)", "fingerprint": "1"})
+    )
+    (own,) = same_data.settle([trained], lambda line: None)
+    assert own.data.fingerprint and own.folder != trained.folder

@@ -23,7 +23,7 @@ from repro.commands.launch import launch
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.runs import run_folder
-from repro.train import aggregator, loop
+from repro.train import aggregator, cuda_graph, loop
 from repro.train.buckets import Buckets
 from repro.train.hierarchical import Hierarchical
 from repro.train.recorder import StepRecorder
@@ -100,9 +100,23 @@ def test_what_can_be_is_let_through(tmp_path):
 def test_ddp_is_refused_where_ranks_are_threads_on_one_gpu(tmp_path, monkeypatch):
     two = config(tmp_path, "algo=ddp", "nodes=2")
     assert aggregator.allows(two)
-    monkeypatch.setattr(threads, "on_one_gpu", lambda config: config.nodes > 1)
+    for here in (1, 2):
+        monkeypatch.setattr(threads, "device_of", lambda config, place: torch.device("cuda", place.rank % here))  # noqa: B023
+        for nodes, refused in ((1, False), (2, here < 2), (4, True)):
+            asked = config(tmp_path, "algo=ddp", f"nodes={nodes}")
+            assert aggregator.allows(asked) is not refused
     with pytest.raises(ConfigError, match="threads on one GPU; type cluster=processes"):
-        aggregator.check(two)
+        aggregator.check(asked)
+    assert aggregator.allows(config(tmp_path, "algo=ddp", "nodes=4", "cluster=processes"))
+
+
+def test_threads_on_several_gpus_record_no_graphs(tmp_path, monkeypatch):
+    for module in (threads, cuda_graph):
+        monkeypatch.setattr(module, "device_of", lambda config, place: torch.device("cuda", place.rank % 2))
+    assert aggregator.allows(config(tmp_path, "cuda_graph=on", "nodes=1"))
+    with pytest.raises(ConfigError, match="threads have a GPU each, and cluster=processes is not typed"):
+        aggregator.check(config(tmp_path, "cuda_graph=on", "nodes=2"))
+    assert aggregator.allows(config(tmp_path, "cuda_graph=on", "nodes=2", "cluster=processes"))
 
 
 def test_a_sweep_is_refused_before_its_first_run(tmp_path):
@@ -258,6 +272,15 @@ def test_a_run_on_two_levels_goes_on_with_the_machines_that_it_began_with(algo, 
     layout[:] = [0, 0, 0, 1]
     assert loop.run(run, None, Interrupt())["state"] == "done"
     assert not list(run.folder.glob("damaged*")) and equal(bits(run.folder), bits(whole.folder))
+    capfd.readouterr()
+    for now, said in (
+        ([0, 0, 1, 1], ""),
+        ([0, 0, 0, 0], "its ranks on 2 machines; they are on 1 now"),
+        ([7, 7, 8, 8], ""),
+    ):
+        layout[:] = now
+        assert loop.run(run, None, Interrupt())["state"] == "done"
+        assert (said in capfd.readouterr().err) if said else ("its ranks on" not in capfd.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,20 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     assert len(alive) == 2 * size and max(alive) <= size
 
 
+@pytest.mark.parametrize("algo, inside", [("ddp", "DistributedDataParallel's backward"), ("dense", None)])
+def test_a_rank_that_may_wait_inside_backward_is_seen_there(algo, inside, tmp_path, monkeypatch):
+    """One that hung beside DDP's ranks was not found, as nobody was seen to wait for it."""
+    compute, seen = Worker._backward, set()
+
+    def backward(worker, batches):
+        seen.add(worker.rank.position()[0])
+        return compute(worker, batches)
+
+    monkeypatch.setattr(Worker, "_backward", backward)
+    loop.run(config(tmp_path, *QUICK, f"algo={algo}", "nodes=2", "steps=2"))
+    assert seen == {inside}
+
+
 def test_samples_per_second_leave_out_what_saving_takes(tmp_path, monkeypatch):
     """Whatever the machine's speed: the epoch's seconds and the saving's do not overlap."""
     save, evaluate, times = checkpoint.save, evaluation.evaluate, []
