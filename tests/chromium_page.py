@@ -3,7 +3,6 @@ needed."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -39,12 +38,12 @@ class Page:
             if e["method"] in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         ]
 
-    def open(self, file: Path, width: int, dark: bool = False, height: int = 900) -> None:
+    def open(self, file: Path, width: int, dark: bool = False) -> None:
         phone = width < 600
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=height,
+            height=900,
             deviceScaleFactor=1,
             mobile=phone,
         )
@@ -57,12 +56,6 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def screenshot(self, file: Path) -> None:
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 16000), "scale": 1}
-        data = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
-        file.write_bytes(base64.b64decode(data))
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         self.last += 1

@@ -121,7 +121,7 @@ def kind(path: str) -> str:
     return re.sub(r"step-\d+", "step-N", re.sub(r"\.writable-\w+", ".writable", Path(path).name))
 
 
-def in_child(work: Callable[[], int], disk: Disk | None, said: Path, seconds: int = 120) -> int:
+def in_child(work: Callable[[], int], disk: Disk | None, said: Path) -> int:
     """The exit code of `work` in a fork of this process, whose output goes to `said`, on that disk."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -130,7 +130,7 @@ def in_child(work: Callable[[], int], disk: Disk | None, said: Path, seconds: in
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     try:
         torch.backends.mkldnn.set_flags(False)  # what oneDNN keeps of the convolutions before does not survive a fork
-        signal.alarm(seconds)
+        signal.alarm(120)
         output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for descriptor in (1, 2):
             os.dup2(output, descriptor)

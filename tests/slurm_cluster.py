@@ -105,8 +105,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def started(folder: Path, nodes: int = 4, cpus: int = 4) -> Iterator[Cluster]:
-    """Start a SLURM of `nodes` nodes with `cpus` CPUs each under `folder` (short path: it holds a socket)."""
+def started(folder: Path, cpus: int = 4) -> Iterator[Cluster]:
+    """Start a SLURM of four nodes with `cpus` CPUs each under `folder` (short path: it holds a socket)."""
+    nodes = 4
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
     host, ports = socket.gethostname(), _free_ports(1 + nodes)

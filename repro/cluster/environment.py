@@ -69,14 +69,14 @@ def find_place(config: Config) -> Place | None:
     return place
 
 
-def cpus_of_task(env: Mapping[str, str] = os.environ) -> int | None:
+def cpus_of_task() -> int | None:
     """Returns how many cores SLURM was asked to give each task; None where it was not asked, or a task has many ranks.
 
     Such a task is torchrun, which starts all ranks of its machine.
     """
-    if "TORCHELASTIC_RUN_ID" in env:
+    if "TORCHELASTIC_RUN_ID" in os.environ:
         return None
-    number = env.get("SLURM_CPUS_PER_TASK", "")
+    number = os.environ.get("SLURM_CPUS_PER_TASK", "")
     return int(number) if number.isdecimal() else None
 
 

@@ -8,8 +8,8 @@ MB = 1 << 20
 Shapes = Sequence[Sequence[int]]
 
 
-def spans(shapes: Shapes, bucket_mb: float, itemsize: int = 4) -> list[slice]:
-    """Returns the buckets as slices of the flat gradient, in the order in which backward fills them.
+def spans(shapes: Shapes, bucket_mb: float) -> list[slice]:
+    """Returns the buckets as slices of the flat float32 gradient, in the order in which backward fills them.
 
     A bucket ends with the layer that brings it to `bucket_mb`, as in DDP with a given size (DDP's default begins
     with a bucket of 1 MB instead).
@@ -19,7 +19,7 @@ def spans(shapes: Shapes, bucket_mb: float, itemsize: int = 4) -> list[slice]:
     buckets = []
     for size in reversed(sizes):
         start -= size
-        if (stop - start) * itemsize >= bucket_mb * MB or start == 0:
+        if 4 * (stop - start) >= bucket_mb * MB or start == 0:
             buckets.append(slice(start, stop))
             stop = start
     return buckets

@@ -46,9 +46,9 @@ def log2(size: int) -> int:
 # Closed forms: seconds for P = `size` nodes, exact for powers of two (the ring for every P that divides m).
 
 
-def dense_ring(size: int, parameters: int, link: Link, itemsize: int = 4) -> float:
-    """Returns 2 (P-1) alpha + 2 (P-1)/P m b, with b seconds per element."""
-    return 2 * (size - 1) * (link.alpha_s + parameters / size * itemsize * link.beta_s_per_byte)
+def dense_ring(size: int, parameters: int, link: Link) -> float:
+    """Returns 2 (P-1) alpha + 2 (P-1)/P m b, with b seconds per float32 element."""
+    return 2 * (size - 1) * (link.alpha_s + parameters / size * 4 * link.beta_s_per_byte)
 
 
 def topk_allgather(size: int, k: int, link: Link, pair_bytes: float = PAIR_BYTES) -> float:
@@ -64,11 +64,6 @@ def gtopk_tree_and_broadcast(size: int, k: int, link: Link, pair_bytes: float = 
 def gtopk_butterfly(size: int, k: int, link: Link, pair_bytes: float = PAIR_BYTES) -> float:
     """Returns alpha log2 P + 2 k b log2 P: every rank merges every round (the authors' README from July 2019)."""
     return log2(size) * link.seconds(k * pair_bytes)
-
-
-def parameter_server(size: int, parameters: int, link: Link, itemsize: int = 4) -> float:
-    """Returns 2 (P-1) (alpha + m b): the one link of the server, rank 0, carries every push and pull in turn."""
-    return 2 * (size - 1) * link.seconds(parameters * itemsize)
 
 
 PLOTTED_ALPHA_S = 1e-3  # alpha of the sparse curves in the authors' model figure: their start-up takes log2 P ms

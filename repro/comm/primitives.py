@@ -138,9 +138,7 @@ def exchange_with_peers(x: Tensor, collective: Collective, topology: Topology, s
     return [collective.shift(x, to, source) for to, source in rounds]
 
 
-def mix_with_peers(
-    x: Tensor, collective: Collective, topology: Topology = "ring", step: int = 0, seed: int = 0
-) -> Tensor:
+def mix_with_peers(x: Tensor, collective: Collective, topology: Topology, step: int, seed: int = 0) -> Tensor:
     """Returns the mean of `x` and of the peers' x in this step (D_FP_S).
 
     The mean over all ranks does not change; `all` gives it to every rank by a ring all-reduce. Sends |x| to each peer.

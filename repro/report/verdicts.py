@@ -79,15 +79,13 @@ def near(ours: Interval | None, published: float, unmet: str = "") -> Verdict:
     return Verdict("undecided", f"the interval reaches past {TOLERANCE:.0%}: {ours.how}")
 
 
-def first_win(over: Mapping[int, Interval], published: int, unmet: str = "") -> Verdict:
+def first_win(over: Mapping[int, Interval], published: int) -> Verdict:
     """Judges `over[P]`, by what factor gTop-k was faster at P: it should win from the published P on, not before.
 
     Without a P on either side of it, the verdict is "not run".
     """
     if not any(p < published for p in over) or not any(p >= published for p in over):
         return not_run()
-    if unmet:
-        return Verdict("conditions not met", unmet)
     against = [p for p, factor in over.items() if (factor.high < 1 if p >= published else factor.low > 1)]
     if against:
         return Verdict("not reproduced", f"the other way round at P = {', '.join(map(str, sorted(against)))}")

@@ -26,8 +26,8 @@ def check_folder(folder: Path, otherwise: str = ELSEWHERE) -> None:
         raise ConfigError(f"The folder {folder} cannot be written: {error.strerror or error}. {otherwise}") from None
 
 
-def check_file(file: Path, otherwise: str = ELSEWHERE) -> None:
+def check_file(file: Path) -> None:
     """Does the same for a file's folder; the file itself may exist, but must be no folder."""
     if file.is_dir():
-        raise ConfigError(f"{file} is a folder, and a file is to go there. {otherwise}")
-    check_folder(file.parent, otherwise)
+        raise ConfigError(f"{file} is a folder, and a file is to go there. {ELSEWHERE}")
+    check_folder(file.parent)

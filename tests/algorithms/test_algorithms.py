@@ -65,7 +65,7 @@ def test_gloo_carries_the_same_bits_as_memory(name, size):
 @pytest.mark.parametrize("name", CONSERVING)
 def test_nothing_is_lost(name, size):
     if (name, size) == ("qadam", 1):
-        return  # it is Adam, which has no errors to keep: test_one_rank_is_sgd_and_with_1_bit_adam_it_is_adam
+        return  # it is Adam, which has no errors to keep
     x = gradients(size, 4, "ties")
     ranks = train(name, size, x, 0.01, **PLAIN.get(name, {}))
     applied = ranks[0][0].double().sum(0) * size

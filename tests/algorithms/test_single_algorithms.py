@@ -9,6 +9,7 @@ from thread_ranks import on_ranks
 
 from repro import algorithms
 from repro.algorithms import ddp
+from repro.comm.collective import Collective
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.density import entries
@@ -261,3 +262,23 @@ def test_half_a_sum_beyond_half_precision_is_a_mean_within_it():
     """DDP's own hook divides before it sums."""
     (mean, *_) = train("ddp", 4, torch.full((1, 4, M), 30_000.0), 1.0, hook="fp16")[0][0]
     assert (mean == 30_000).all()
+
+
+def test_oktopks_owners_are_balanced_anew_when_it_is_time() -> None:
+    """Large entries move from the first half of the vector to the second; their owners follow at every second step."""
+    m, size = 64, 4
+
+    def body(collective: Collective):
+        algorithm = algorithms.load(compose.algorithm("oktopk", {"space_every": 2}), m)
+        algorithm.density, found = 0.25, []
+        for step in range(3):
+            gradient = 1e-3 * torch.ones(m)
+            where = slice(0, 32) if step < 2 else slice(32, 64)
+            gradient[where] = torch.arange(1.0, 33.0)
+            algorithm.step(gradient, collective)
+            found.append(algorithm.boundaries.clone())
+        return found
+
+    for first, second, third in on_ranks(size, body):
+        assert torch.equal(first, second) and not torch.equal(second, third)
+        assert third[1] > first[1]

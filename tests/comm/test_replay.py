@@ -57,7 +57,7 @@ def test_a_parameter_server_has_one_link_for_all():
     server = [Round(None, 0, rank, amount) for rank in range(1, size)]
     server += [Round(rank, amount, None, 0) for rank in range(1, size)]
     seconds = replay.seconds([server, *workers], *link)
-    assert seconds == pytest.approx(cost_formulas.parameter_server(size, parameters, link))
+    assert seconds == pytest.approx(2 * (size - 1) * link.seconds(amount))
 
 
 @settings(max_examples=50, deadline=None)
@@ -88,6 +88,13 @@ def test_a_message_without_its_other_end_is_an_error():
         replay.seconds([[Round(1, 8, None, 0)], []], 1.0, 1.0)
     with pytest.raises(ValueError, match="8 bytes at one end, 4 at the other|4 bytes at one end, 8"):
         replay.seconds([[Round(1, 8, None, 0)], [Round(None, 0, 0, 4)]], 1.0, 1.0)
+
+
+@pytest.mark.parametrize("other", [{"repeat": 3}, {"sent": 4, "received": 4}])
+def test_rounds_that_are_repeated_unlike_are_an_error(other: dict[str, int]) -> None:
+    first = Round(1, 8, 1, 8, repeat=2)
+    with pytest.raises(ValueError, match="ranks 0 and 1 repeat unlike rounds"):
+        replay.seconds([[first], [first._replace(to=0, source=0, **other)]], 1.0, 1.0)
 
 
 def test_the_papers_crossover():

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from scipy import stats  # scikit-learn brings it
 
-from repro.compression import sparse_torch
+from repro.compression import selectors, sparse_torch
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import SELECTORS, named
 from repro.compression.sparse import select, to_dense
@@ -95,3 +96,13 @@ def test_error_feedback_loses_nothing(name):
 def test_an_unknown_selector_is_told_what_is_allowed():
     with pytest.raises(ValueError, match=r"exact\|sampled"):
         named("none")
+
+
+@pytest.mark.parametrize("values", [stats.t(3), stats.laplace()], ids=["t", "Laplace"])
+def test_gaussians_threshold_is_mended_where_values_are_not_normal(values) -> None:
+    """Of heavy tails a normal threshold lets too many through, of which the first k would be taken."""
+    m, k = 100_000, 100
+    x = torch.tensor(values.rvs(m, random_state=1), dtype=torch.float32)
+    found = selectors.gaussian(x, k)
+    assert 2 * k <= 3 * len(found.index) <= 3 * k
+    assert int((x.abs() >= found.value.abs().min()).sum()) <= 4 * k / 3 + 1

@@ -182,6 +182,22 @@ def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> 
     assert len(ids) == len(changes) + 1
 
 
+def test_the_keys_that_change_no_result_are_these() -> None:
+    """A run would be "done already" with the result of another one, were one of the others among them."""
+    found = {
+        f"{place}{f.name}"
+        for place, kind in (("", Config), *((f"{name}.", kind) for name, kind in schema.hints_of(Config).items()))
+        if dataclasses.is_dataclass(kind)
+        for f in dataclasses.fields(kind)
+        if not f.metadata.get("result", True)
+    }
+    assert found == {
+        "algo.file", "also_on", "checkpoint_every", "compare_every", "cuda_graph", "data.root", "evaluate_every",
+        "experiment", "network.name", "probe_steps", "results", "threads", "timeout_s", "tradeoff", "tradeoff.alpha_s",
+        "tradeoff.bits_per_s", "tradeoff.node", "wandb", "wandb.entity", "wandb.mode", "wandb.project",
+    }  # fmt: skip
+
+
 def test_a_key_added_later_leaves_old_run_ids_alone() -> None:
     before = one()
     later = dataclasses.make_dataclass(

@@ -118,8 +118,8 @@ def server():
         server.shutdown()
 
 
-def fetch(server, path, name="archive", md5=None):
-    download(f"http://127.0.0.1:{server.server_port}/{name}", path, md5 or hashlib.md5(CONTENT).hexdigest(), "HINT")
+def fetch(server, path, name="archive"):
+    download(f"http://127.0.0.1:{server.server_port}/{name}", path, hashlib.md5(CONTENT).hexdigest(), "HINT")
 
 
 @pytest.mark.parametrize("ranges", [True, False])

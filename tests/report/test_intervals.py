@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats  # scikit-learn brings it
 
@@ -65,6 +65,27 @@ def test_a_factor_is_mirrored_too() -> None:
     there, back = intervals.of_factor(slow, fast), intervals.of_factor(fast, slow)
     assert there.mean == 2.0 and 1 < there.low < 2 < there.high
     assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
+
+
+@given(st.lists(st.floats(1, 3), min_size=2, max_size=6), st.lists(st.floats(1, 3), min_size=2, max_size=6))
+def test_a_factor_of_repeats_has_welchs_interval_on_logarithms(a: list[float], b: list[float]) -> None:
+    assume(max(a) / min(a) > 1.001 and max(b) / min(b) > 1.001)
+    found = intervals.of_repeats(a, b)
+    one, other = ([math.log(value) for value in values] for values in (a, b))
+    theirs = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.9)
+    assert found.mean == pytest.approx(statistics.geometric_mean(a) / statistics.geometric_mean(b))
+    width, theirs_width = math.log(found.high / found.low), theirs.high - theirs.low
+    assert theirs_width * (1 - 1e-3) <= width <= 2.3 * theirs_width, "degrees of freedom are rounded to the wider"
+    assert math.log(found.low) + math.log(found.high) == pytest.approx(theirs.low + theirs.high, abs=1e-9)
+
+
+def test_a_factor_of_medians_has_their_error() -> None:
+    """Half the range between normal values' quartiles is 0.6745 deviations; a median's error 1.2533 times a mean's."""
+    found = intervals.of_factor((2.0, 0.02, 100), (1.0, 0.01, 100))
+    error = math.hypot(*[1.2533 * (0.01 / 0.6745) / 10] * 2)
+    half = stats.t.ppf(0.95, 198) * error
+    assert found.mean == 2.0
+    assert (found.low, found.high) == pytest.approx((2 * math.exp(-half), 2 * math.exp(half)), rel=2e-3)
 
 
 def test_a_time_that_was_not_repeated_has_a_factor_without_limits() -> None:

@@ -55,6 +55,12 @@ def test_a_short_run_meets_the_same_epoch_of_a_long_one() -> None:
         {"clip_grad": 0.1},
         {"hierarchical": True},
         {"on_nonfinite": "skip"},
+        {"lr_drops": [70.0]},
+        {"weight_decay": 0.0},
+        {"weight_decay_of": "weights"},
+        {"schedule_epochs": 200},
+        {"steps": 5},
+        {"model": {"name": "vgg16", "options": {}}},
     ],
 )
 def test_unlike_runs_are_not_compared(settings: dict[str, Any]) -> None:

@@ -5,9 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
+from repro.runs import lock
 from repro.runs.lock import Held, Lock, ended, holder
 
 
@@ -44,11 +46,28 @@ def test_an_owner_elsewhere_lives_by_its_date_and_not_by_one_of_the_future(tmp_p
     """Its heartbeat keeps the date near the file system's own clock, so one far from it, either way, is nobody's."""
     owner = {"pid": 1, "start": "1", "host": "elsewhere", "since": "now"}
     (tmp_path / "owner.json").write_text(json.dumps(owner))
+    date = (tmp_path / "owner.json").stat().st_mtime
+    os.utime(tmp_path / "owner.json", (date, date - lock.STALE_S + 20))
     assert holder(tmp_path) == owner
-    date = (tmp_path / "owner.json").stat().st_mtime + away
+    date += away
     os.utime(tmp_path / "owner.json", (date, date))
     assert holder(tmp_path) is None
     Lock(tmp_path).release()
+
+
+def test_an_owner_keeps_its_date_new_often_enough(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.02)
+    mine = Lock(tmp_path)
+    before = (tmp_path / "owner.json").stat().st_mtime - lock.STALE_S
+    os.utime(tmp_path / "owner.json", (before, before))
+    for _ in range(500):
+        if (tmp_path / "owner.json").stat().st_mtime > before:
+            break
+        time.sleep(0.02)
+    assert (tmp_path / "owner.json").stat().st_mtime > before + lock.STALE_S / 2
+    mine.release()
+    monkeypatch.undo()
+    assert lock.STALE_S >= 4 * lock.HEARTBEAT_S, "three beats may be late"
 
 
 def test_an_owner_that_was_stopped_ends_once_another_has_the_folder(tmp_path):

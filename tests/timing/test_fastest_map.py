@@ -49,11 +49,11 @@ def test_critical_paths_of_pairs_that_exchange_on_their_own(pairs: list[tuple[in
         assert max(path.seconds(alpha, beta) for path in found) == pytest.approx(longest, rel=1e-4)
 
 
-def predicted(*overrides: str, compute: float = 0.2, compress: float = 0.01) -> predict.Iteration:
+def predicted(*overrides: str) -> predict.Iteration:
     (config,) = compose(["model=resnet20", *overrides])
     shapes = node_profile.layers(config)
-    moments = torch.linspace(compute, compute / 2, len(shapes)).tolist()  # the last layer's gradient comes first
-    return predict.iteration(config, shapes, moments, compress)
+    moments = torch.linspace(0.2, 0.1, len(shapes)).tolist()  # the last layer's gradient comes first
+    return predict.iteration(config, shapes, moments, 0.01)
 
 
 def test_an_iteration_is_its_parts_and_agrees_with_simulate() -> None:

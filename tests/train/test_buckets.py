@@ -59,7 +59,7 @@ def test_buckets_are_whole_layers_from_the_last_to_the_first():
 @pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])
 def test_overlap_changes_no_bit(algo, tmp_path):
     choices = [f"algo={algo}", "steps=3", "bucket_mb=0.2", "scope=bucket", "accumulate=2"]
-    off, on = (config(tmp_path, *choices, f"overlap={overlap}") for overlap in ("off", "on"))
+    off, on = (config(tmp_path / overlap, *choices, f"overlap={overlap}") for overlap in ("off", "on"))
     assert torch.equal(trained(off), trained(on))
     lines = {}
     for run in (off, on):
@@ -69,8 +69,8 @@ def test_overlap_changes_no_bit(algo, tmp_path):
 
 
 def test_dense_in_buckets_is_dense_and_a_sparse_bucket_sends_its_own_share(tmp_path):
-    whole = trained(config(tmp_path, "algo=dense", "steps=2"))
-    parts = trained(config(tmp_path, "algo=dense", "steps=2", "bucket_mb=0.3"))
+    whole = trained(config(tmp_path / "whole", "algo=dense", "steps=2"))
+    parts = trained(config(tmp_path / "parts", "algo=dense", "steps=2", "bucket_mb=0.3"))
     assert torch.allclose(whole, parts, atol=1e-6)
     run = config(tmp_path, "algo=topk", "steps=1", "bucket_mb=0.3", "scope=bucket")
     trained(run)

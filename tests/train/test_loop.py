@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -214,6 +215,34 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
+
+
+def test_a_rank_whose_parameters_have_other_bits_ends_the_run_by_name(tmp_path, monkeypatch):
+    update = Replica.apply
+
+    def one_bit_off(replica, *arguments):
+        update(replica, *arguments)
+        if threading.current_thread().name == "rank-3":
+            replica.parameters.data[0] += 1
+
+    monkeypatch.setattr(Replica, "apply", one_bit_off)
+    words = [*QUICK, "nodes=4", "steps=3", "compare_every=2", "algo=dense"]
+    with pytest.raises(RunError, match="after step 2 the parameters of rank 3 differ from those of rank 0"):
+        loop.run(config(tmp_path, *words))
+
+
+def test_ranks_are_compared_with_those_of_their_stage(tmp_path):
+    training = object.__new__(loop.Training)
+    training.config = config(tmp_path, "nodes=6", "stages=2")
+    training.worker = SimpleNamespace(
+        algorithm=SimpleNamespace(mixes=False), replica=SimpleNamespace(digest=lambda: "")
+    )
+    told = ["first", "second"] * 3
+    training.rank = SimpleNamespace(control=SimpleNamespace(gather_objects=lambda digest: told))
+    training.compare(10)
+    told[3] = told[5] = "another"
+    with pytest.raises(RunError, match="after step 10 the parameters of rank 3, 5 differ from those of rank 1"):
+        training.compare(10)
 
 
 @pytest.mark.parametrize("algo, inside", [("ddp", "DistributedDataParallel's backward"), ("dense", None)])
