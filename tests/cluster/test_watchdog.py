@@ -201,3 +201,27 @@ def _soon(condition) -> bool:
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     return condition()
+
+
+DEAF = """
+import threading
+from types import SimpleNamespace
+from repro.cluster import watchdog
+watchdog.BEAT_S, watchdog.DEAF_BEATS = 0.02, 5
+heart = SimpleNamespace(beats=7, last_words=lambda text: print(text, flush=True))
+if {ends}:
+    threading.Timer(0.06, lambda: setattr(heart, "beats", 8)).start()
+done = threading.Event()
+threading.Timer(0.1, done.set).start() if {ends} else None
+watchdog.Heart.guard(heart, done)
+print("alive", flush=True)
+"""
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_rank_whose_store_is_silent_ends_and_says_so(ends: bool) -> None:
+    """The heartbeat itself waits for the store, and would for good."""
+    code = [sys.executable, "-c", DEAF.format(ends=ends)]
+    done = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    said = "alive" if ends else "rank 0 is gone: killed, frozen or cut off; its store was silent for 6 s"
+    assert (done.returncode, done.stdout.strip()) == (0 if ends else 1, said), done.stderr

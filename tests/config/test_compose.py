@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from repro.config import groups, parts, schema
+from repro.config import explain, groups, parts, schema
 from repro.config.compose import compose, declared, from_yaml, to_yaml
 from repro.config.schema import Config, ConfigError
 
@@ -50,10 +50,28 @@ def test_the_models_settings_are_the_published_ones() -> None:
 
 
 def test_every_hyperparameter_names_its_source() -> None:
-    for path in (groups.conf_folder() / "model").glob("*.yaml"):
-        for line in path.read_text().splitlines():
-            if ":" in line and line[0].isalpha() and not line.endswith(":"):
-                assert re.search("# (authors|ours|not in the paper)", line), (path, line)
+    told = {
+        "name",
+        "title",
+        "sparse",
+        "family",
+        "error_feedback",
+        "formula",
+        "source",
+        "update",
+        "use",
+        "file",
+        "reads",
+    }
+    seen = 0
+    for group, said in (("model", "^(authors|ours|not in the paper)"), ("algo", ".")):
+        for path in (groups.conf_folder() / group).glob("*.yaml"):
+            for key, value, comment in explain.lines(path):
+                first, *_ = key.removeprefix(f"{group}.").split(".")
+                if value and first not in (*told, "ranges", "choices"):
+                    assert re.search(said, comment), (path, key)
+                    seen += 1
+    assert seen > 100
 
 
 def test_dense_ignores_density() -> None:
