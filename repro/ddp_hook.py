@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -13,12 +13,13 @@ from torch.futures import Future
 
 from repro import algorithms
 from repro.algorithms import Algorithm
+from repro.clip import finite
 from repro.comm.collective import Collective
 from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
-from repro.user_loop import check_form, check_place, connect, make, place
+from repro.user_loop import check_finite, check_form, check_place, connect, make, place
 
 LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
 WHAT = "the hook"  # in messages
@@ -36,6 +37,11 @@ class State:
     The hook does not see the optimizer, which must have no momentum where the algorithm or `correction` brings one.
     Nor does it see which parameters a step leaves out: DDP with find_unused_parameters=True throws their part of an
     update away, after the algorithm took it out of its residual. Give a model that needs this to `wrap`, without DDP.
+
+    A gradient that is not finite raises RuntimeError in backward, as it would stay in the residual. For a GradScaler,
+    whose first scales are too large, type on_nonfinite="skip": the ranks then agree on each bucket before it is sent,
+    by a message of one number, and where one has overflowed, all get what is not finite, so that every scaler skips the
+    step. What was sent of the step's earlier buckets is lost with it. Residuals are kept at the scale of their time.
     """
 
     def __init__(
@@ -44,8 +50,12 @@ class State:
         density: float | None = None,
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
+        on_nonfinite: Literal["stop", "skip"] = "stop",
         **options: Any,
     ):
+        if on_nonfinite not in ("stop", "skip"):
+            raise ConfigError(f"on_nonfinite={on_nonfinite}: choose from stop, skip")
+        self.skips = on_nonfinite == "skip"
         self.algo, self.density, self.group = compose.algorithm(name, options, seed, density), density, group
         kind = algorithms.of(self.algo)
         if kind.mixes or kind.wraps:
@@ -148,7 +158,17 @@ class State:
             return self.collective.all_reduce(gradient).div_(self.collective.size)
         if self.density is not None and self.algo.sparse:
             algorithm.density = self.density
+        if not self.skips:
+            check_finite(gradient, 'For a GradScaler type distributed.State(..., on_nonfinite="skip")')
+        elif self.anywhere_infinite(gradient):
+            return gradient.fill_(torch.nan)
         return algorithm.step(gradient, self.collective)
+
+    def anywhere_infinite(self, gradient: Tensor) -> bool:
+        """Returns whether any rank's part of a bucket is not finite. Collective; not in the traffic of steps."""
+        assert self.collective is not None  # noqa: S101  (for the type checker: `start` made it)
+        flag = torch.tensor([float(not finite(gradient))], device=gradient.device)
+        return bool(Collective(self.collective.transport).all_reduce(flag).item())
 
     def state_dict(self) -> dict[int | str, Any]:
         """Returns the state of this rank; each rank saves its own."""

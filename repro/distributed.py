@@ -17,7 +17,7 @@ from repro.config import compose, groups
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.ddp_hook import State, hook
-from repro.user_loop import check_form, check_place, connect, make, place
+from repro.user_loop import check_finite, check_form, check_place, connect, make, place
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
@@ -41,14 +41,15 @@ def wrap(
     `name`, `density`, `seed` and `options` are those of `repro run algo=NAME density=... algo.OPTION=...`, with the
     same defaults. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and
     buffers become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
-    accumulation work as before. What is clipped before the step is this rank's gradient. Where a momentum or gain of
+    accumulation work as before. What is clipped before the step is this rank's gradient; one that is not finite raises
+    RuntimeError. Where a momentum or gain of
     the algorithm takes the place of the optimizer's, updates are 1 / (1 - momentum) or gain times as large, and what
     the optimizer adds to them is not: its weight_decay must be as many times larger for the same effect, as it is in
     `repro run`.
 
     The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call: the
     optimizer's state, and the model's where ranks hold different weights. Every rank takes every step: where a
-    GradScaler skips one for itself, the others wait for it.
+    GradScaler skips one for itself, the others wait for it (in DistributedDataParallel, `State` can skip on all).
 
     Raises ConfigError, here or at the step, for what would train something else than was meant: an optimizer with
     momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
@@ -77,6 +78,7 @@ def wrap(
         tensor.data.copy_(start.broadcast(tensor.data))
     node = Node(algo, density, layers, collective)
     model.register_forward_pre_hook(refuse_ddp)
+    model.register_forward_pre_hook(node.forward)
     optimizer.register_step_pre_hook(node.before_step)
     optimizer.register_step_post_hook(node.after_step)
     optimizer.register_state_dict_post_hook(node.save)
@@ -91,6 +93,7 @@ class Node:
         self.algo, self.layers, self.collective = algo, layers, collective
         self.known = set(map(id, layers))
         self.used: list[bool] = []  # of each layer: whether any rank had a gradient for it in the first step
+        self.depth = 0  # calls of step() inside each other: a class's own may call that of its base, which hooks too
         m, device = sum(layer.numel() for layer in layers), layers[0].device
         self.algorithm = make(algo, density, layers, device)
         self.gradient = torch.zeros(m, dtype=layers[0].dtype, device=device)
@@ -110,8 +113,20 @@ class Node:
     def before_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Puts the ranks' update in the gradient's place. A parameter without gradient counts as zeros, unless no rank
         had one in the first step: then it is left out."""
+        self.depth += 1
+        if self.depth > 1:
+            return
+        try:
+            self.aggregate(optimizer, arguments, named)
+        except BaseException:
+            self.depth = 0
+            raise
+
+    def aggregate(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         if any(one is not None for one in (*arguments[1:], *named.values())):
             raise ConfigError("optimizer.step(closure): the gradient must be there before; call backward, then step()")
+        if getattr(optimizer, "found_inf", None) is not None:  # as a GradScaler hands it to an optimizer that is fused
+            raise ConfigError("a fused optimizer unscales gradients after they were summed: make it with fused=False")
         if any(id(x) not in self.known and x.grad is not None for x in parameters(optimizer)):
             raise ConfigError("the optimizer has got further parameters to train since distributed.wrap; wrap it then")
         if not all(layer.requires_grad for layer in self.layers):
@@ -140,9 +155,13 @@ class Node:
             elif layer.grad is not view:
                 view.copy_(layer.grad)
             layer.grad = view if in_use else None
+        check_finite(self.gradient, "A GradScaler's skipped steps work in DistributedDataParallel, with State alone")
         update = self.algorithm.step(self.gradient, self.collective)
         if update.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(update)
+
+    def forward(self, model: nn.Module, arguments: Any) -> None:
+        self.depth = 0  # also after a step that failed inside
 
     def with_gradients(self) -> list[bool]:
         """Returns of each layer whether any rank has a gradient for it. Collective; not in the traffic of steps."""
@@ -151,7 +170,8 @@ class Node:
 
     @torch.no_grad()
     def after_step(self, optimizer: Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if self.algorithm.mixes:
+        self.depth -= 1
+        if self.algorithm.mixes and self.depth == 0:
             self.flatten_weights()
             self.algorithm.mix(self.weight, self.collective)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from repro import algorithms
 from repro.algorithms import Algorithm
+from repro.clip import finite
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
 from repro.config.parts import Algo
@@ -39,6 +40,12 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
         return GroupTransport(cast(dist.ProcessGroup, more), wire)
 
     return Collective(GroupTransport(whole, wire, again))
+
+
+def check_finite(gradient: Tensor, instead: str) -> None:
+    """Raises RuntimeError before what is not finite gets into the residual, which would keep it for good."""
+    if not finite(gradient):
+        raise RuntimeError(f"this rank's gradient is not finite: lower the learning rate, or clip it. {instead}")
 
 
 def place(algo: Algo, collective: Collective) -> dict[str, Any]:

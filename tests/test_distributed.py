@@ -104,6 +104,15 @@ def test_ddps_hook_where_buckets_change_later_and_where_it_fails(ranks):
     assert all("the algorithm failed" in rank["broken_hook"] for rank in ranks)
 
 
+def test_a_step_that_overflows_on_one_rank_is_skipped_on_all(ranks):
+    """What was not finite had stayed in the residual, and no later step moved the weights."""
+    one, other = (rank["overflowed"] for rank in ranks)
+    assert one["moved"] == other["moved"] == [step != 4 for step in range(8)]
+    assert one["scale"] == other["scale"] == 2.0**15
+    assert torch.equal(one["weights"], other["weights"])
+    assert all(found["residual"].isfinite().all() and found["residual"].any() for found in (one, other))
+
+
 @pytest.mark.parametrize("name", [*torchrun_loops.RESUMED, "static"])
 def test_a_resumed_hook_goes_on_with_the_same_bits(name, ranks):
     """It began again with two dense steps, since DDP forms its buckets anew."""

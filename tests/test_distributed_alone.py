@@ -108,6 +108,59 @@ def test_any_optimizer_and_what_is_refused_at_its_steps(alone):
         optimizer.step()
 
 
+@pytest.mark.parametrize("name", ["gtopk", "dense"])
+def test_a_gradient_that_is_not_finite_is_no_part_of_a_residual(name, alone):
+    model, optimizer = network()
+    node = distributed.wrap(model, optimizer, name, density=0.1)
+    for scale, refused in ((1.0, False), (float("inf"), True), (1.0, False)):
+        optimizer.zero_grad()
+        (scale * model(torchrun_loops.INPUTS[0]).square().sum()).backward()
+        with pytest.raises(RuntimeError, match="rank's gradient is not finite: lower") if refused else nullcontext():
+            optimizer.step()
+    assert node.algorithm.memory is None or node.algorithm.memory.residual.isfinite().all()
+    assert torchrun_loops.weights(model).isfinite().all()
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
+    net.register_comm_hook(distributed.State(name, density=0.1), distributed.hook)
+    for step in range(3):  # the first two are dense
+        with pytest.raises(RuntimeError, match='on_nonfinite="skip"') if step == 2 else nullcontext():
+            (net(torchrun_loops.INPUTS[0]).sum() * float("inf" if step == 2 else 1)).backward()
+
+
+def test_a_fused_optimizer_behind_a_scaler_is_refused(alone):
+    model = torch.nn.Linear(10, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    distributed.wrap(model, optimizer, "gtopk")
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(torchrun_loops.INPUTS[0]).sum()).backward()
+    with pytest.raises(ConfigError, match="make it with fused=False"):
+        scaler.step(optimizer)
+
+
+def test_a_step_that_calls_the_step_of_its_base_is_one_step(alone, monkeypatch: pytest.MonkeyPatch):
+    """PyTorch hooks the step of each class, and the algorithm took two."""
+
+    class Own(torch.optim.SGD):
+        fails = False
+
+        def step(self, closure=None):
+            if self.fails:
+                raise ValueError("of its own")
+            return super().step(closure)
+
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # from the first one on its class is hooked
+    model = torchrun_loops.Network(0)
+    optimizer = Own(model.parameters(), lr=0.1)
+    node = distributed.wrap(model, optimizer, "gtopk", density=0.05)
+    taken, step = [], node.algorithm.step
+    monkeypatch.setattr(node.algorithm, "step", lambda *given: taken.append(1) or step(*given))
+    for number in range(4):
+        optimizer.fails = number == 1
+        model(torchrun_loops.INPUTS[number]).square().mean().backward()
+        with pytest.raises(ValueError, match="of its own") if optimizer.fails else nullcontext():
+            optimizer.step()
+        assert len(taken) == number + 1
+
+
 def test_no_two_buckets_of_a_hook_draw_the_same(alone):
     state = distributed.State("randomk", density=0.1)
     model = torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(2)))

@@ -190,6 +190,28 @@ def used_by_one(rank: int, own: slice) -> Tensor:
     return model.unused.detach() - before
 
 
+def overflowed(rank: int, own: slice) -> dict[str, Any]:
+    """A GradScaler, and in the fifth step a gradient of rank 1 that is not finite: in which steps weights moved."""
+    network = Network(seed=0)
+    network.unused.requires_grad_(False)
+    model = DistributedDataParallel(network)
+    optimizer, _ = descent(model)
+    state = distributed.State("gtopk", density=DENSITY, on_nonfinite="skip")
+    model.register_comm_hook(state, distributed.hook)
+    scaler, moved = torch.amp.GradScaler("cpu"), []
+    for step in range(8):
+        optimizer.zero_grad()
+        before = weights(network)
+        inputs = INPUTS[step % STEPS, own] * (1e38 if rank and step == 4 else 1)
+        loss = nn.functional.cross_entropy(model(inputs), TARGETS[step % STEPS, own])
+        scaler.scale(loss * (1e38 if rank and step == 4 else 1)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        moved.append(not torch.equal(before, weights(network)))
+    (kept,) = (one["residual"] for one in state.state_dict().values() if "residual" in one)
+    return {"moved": moved, "scale": scaler.get_scale(), "weights": weights(network), "residual": kept}
+
+
 def broken_hook(own: slice) -> str:
     model = DistributedDataParallel(Network(seed=0), find_unused_parameters=True)
     state = distributed.State("dense")
@@ -237,6 +259,7 @@ def main(folder: Path, scripts: list[str]) -> None:
         "averaged_twice": averaged_twice(own),
         "used_by_one": used_by_one(rank, own),
         "broken_hook": broken_hook(own),
+        "overflowed": overflowed(rank, own),
     }
     torch.save(found, folder / f"rank-{rank}.pt")
     # A store for each script: that of torchrun's agent holds the keys of the first group, and a second would read them.

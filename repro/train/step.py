@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from repro import models
-from repro.clip import clip
+from repro.clip import clip, finite
 from repro.clock import Stopwatch
 from repro.comm.collective import Collective
 from repro.comm.subset import join
@@ -221,11 +221,6 @@ def taken(nodes: list[Iterator[Batch]], count: int) -> Iterator[list[Batch]]:
 def laid_out(inputs: Tensor) -> Tensor:
     """Returns images with the channels last, for which convolutions are about a sixth faster on a CPU (ResNet-20)."""
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.dim() == 4 else inputs
-
-
-def finite(x: Tensor) -> bool:
-    """Returns whether `x` is finite: by its sum, which needs no mask of its size; by each entry if that overflows."""
-    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 def all_finite(worker: Worker) -> bool:
