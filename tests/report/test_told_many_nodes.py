@@ -38,7 +38,7 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
         "56,[...] P times as seldom as an entry moves: N times in the whole run on 32 nodes, N times at a density of "
         "0.0001 on 4, N times at 0.001, and N times with Top-k on 32.[...]over the N whole runs, ours and the "
         "reference curves, the gap follows it hardly better (rank correlation N) than the moves (N), and over our own "
-        "N equally (N and N;"
+        "N no better (N and N;"
     )
     rows = gap_over_moves.table(summaries.load())
     whole = [row for row in rows if row["whole"]]
