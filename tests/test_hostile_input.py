@@ -101,6 +101,8 @@ COMMANDS = GUESSED | {
     "simulate node=inf": "at most 1e+06",
     "simulate node=0.1+nan": "of compress at least 0",
     "simulate nodes=1000000": "at most 4096",
+    "simulate nodes=4 seed=1,2": "seed=: nothing is trained here",
+    "simulate nodes=4 wandb.mode=online": "Leave wandb.mode out",
     "simulate parameters=1e18": "at most 10G",
     "simulate nodes=4 nodes=8": "given twice",
     "simulate nodes=4 --out /dev/null/x": "Name another place with --out",

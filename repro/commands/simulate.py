@@ -7,10 +7,16 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import completing, take
+from repro.commands.overrides import completing, refuse, take
 
 # keys of this command, and those of `repro run` that it reads differently
 OWN = {"node": "paper", "parameters": "", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": ""}
+
+UNREAD = (  # "wandb." is every wandb.KEY
+    "steps", "epochs", "seed", "lr", "lr_warmup_epochs", "lr_drops", "lr_drop_factor", "momentum", "weight_decay",
+    "weight_decay_of", "clip_grad", "schedule_epochs", "scale_schedule", "density_warmup", "on_nonfinite", "also_on",
+    "evaluate_every", "checkpoint_every", "compare_every", "probe_steps", "results", "wandb.",
+)  # fmt: skip
 
 
 def listed() -> dict[str, tuple[str, ...]]:
@@ -60,9 +66,11 @@ def simulate(
     from repro.config.counts import counts, doubled, node_seconds
     from repro.runs import places
 
+    if not runs:
+        refuse(overrides, UNREAD, "nothing is trained here, and what is simulated does not depend on it")
     given = sweeps.once(overrides or [])
     values, rest = take(overrides, OWN)
-    sizes = counts("parameters", doubled(values["parameters"])) if values["parameters"] else None
+    sizes = list(dict.fromkeys(counts("parameters", doubled(values["parameters"])))) if values["parameters"] else None
     nodes = [f"nodes={doubled(values['nodes'])}"] if values["nodes"] else []
     node_seconds(values["node"])
     if out is not None:

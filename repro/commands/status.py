@@ -56,7 +56,10 @@ def status(
         runs = state.survey(results, experiment)
         if watch:
             typer.echo("\033[2J\033[H", nl=False)  # clear the terminal
+        begun = sorted({run.name.partition("/")[0] for run in state.survey(results)}) if experiment and not runs else []
         nothing = f"no runs under {results}: start one with `repro run` or `repro launch`"
+        if begun:
+            nothing = f"{experiment}: no runs of it are under {results}; there are {', '.join(begun)}"
         typer.echo(state.table(runs) if runs else nothing)
         if not watch or all(run.state not in ("running", "pending") for run in runs):
             return

@@ -30,7 +30,7 @@ def strategies(overrides: Overrides = None) -> None:
 
     why = "repro strategies predicts every split, on its own networks, with published seconds and plain algorithms"
     refuse(overrides, CHOSEN, why, "; model, nodes, data, batch_per_node, accumulate, density and precision are read")
-    configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32"})
+    configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32", "stages": "1"})
     from repro.timing import strategies as predicted
 
     predicted.run(configs, print)

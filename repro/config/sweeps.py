@@ -77,8 +77,10 @@ def parse(text: str) -> Any:
 
 
 def network_files(overrides: list[str]) -> list[str]:
-    """Replaces `network=PATH.yaml` by the three or four values in that file."""
+    """Puts the values in PATH.yaml in place of `network=PATH.yaml`, before all others, which so count after them."""
     result: list[str] = []
+    of_file: list[str] = []
+    changed = any(text.startswith("network.") for text in overrides)  # its times are not those of the file
     for text in overrides:
         name, _, value = text.partition("=")
         path = value.strip("'\"")
@@ -97,11 +99,11 @@ def network_files(overrides: list[str]) -> list[str]:
         except (OSError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
             wanted = "a YAML file with name, alpha_s and beta_s_per_byte"
             raise ConfigError(f"network={path}: expected {wanted}, got {type(error).__name__}: {error}.") from None
-        result += [
-            f"network.name={quote(str(values['name']))}",
+        of_file += [
+            f"network.name={quote(str(values['name']) + '_changed' * changed)}",
             *(f"network.{k}={v!r}" for k, v in numbers.items()),
         ]
-    return result
+    return [*of_file, *result]
 
 
 def check_groups(parsed: list[Any]) -> None:

@@ -89,8 +89,9 @@ def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
                 f"bytes are of these, and the time is of the steps after it. Type algo.warmup_steps={max(1, made // 5)}"
             )
         if summary["bytes_sent_between"]:
-            lines.append(spread(config.algo.name, summary))
-    return [*lines, *rounds_against_bytes(configs, summaries)]
+            several = sum(other.algo.name == config.algo.name for other in configs) > 1
+            lines.append(spread(f"{config.algo.name}{f' ({config.run_id})' * several}", summary))
+    return list(dict.fromkeys([*lines, *rounds_against_bytes(configs, summaries)]))  # of two seeds the same
 
 
 def spread(algo: str, summary: Summary) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import environment
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import write_items
@@ -30,16 +31,20 @@ def suggest(
     first = configs[0]
     if any(summary["state"] != "done" for summary in summaries):
         folder = [] if first.results == "results/runs" else ["--results", _path(first.results)]
-        words = ["repro", "run", *given] if given is not None else ["repro", "status", *folder]
-        yield "goes on with what is not done" if given is not None else "says how the runs stand", words
-    simulated = [not config.hierarchical and config.stages == 1 for config in configs]
+        again = given is not None and environment.discover() is None
+        words = ["repro", "run", *(given or [])] if again else ["repro", "status", *folder]
+        yield "goes on with what is not done" if again else "says how the runs stand", words
+    simulated = [
+        not config.hierarchical and config.stages == 1 and config.cluster.authors == "none" for config in configs
+    ]
     if any(summary["source"] and known for known, summary in zip(simulated, summaries, strict=True)):
         place = summaries[0]["folder"] if len(configs) == 1 else str(Path(summaries[0]["folder"]).parent)
         other = "ethernet10g" if first.network.name != "ethernet10g" else "ethernet1g"
         yield "the same on another network, without training", [
             "repro", "simulate", "--run", _path(place), f"network={other}"
         ]  # fmt: skip
-    if given is not None and all(summary["state"] == "done" for summary in summaries):
+    launched = environment.discover() is not None  # a command typed alone would start no such ranks
+    if given is not None and not launched and all(summary["state"] == "done" for summary in summaries):
         yield from _more_runs(configs, given)
     yield from _figures(first)
 
@@ -48,7 +53,8 @@ def _more_runs(configs: Sequence[Config], given: Sequence[str]) -> Iterator[Sugg
     first = configs[0]
     missing = [name for name in PAPERS if name not in {config.algo.name for config in configs}]
     trains = first.node is None
-    long = f"{extent(first)} each" if trains else extent(first)
+    extents = list(dict.fromkeys(map(extent, configs)))
+    long = f"{' or '.join(extents)} each" if trains else extents[0]
     if missing:
         few = "the other algorithms" if len(missing) > 1 else "the other algorithm"
         words = replaced(given, "algo", ",".join(missing))

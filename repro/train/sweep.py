@@ -85,7 +85,7 @@ def _run(
             if stopped:
                 _say("Stopped as asked; the same command goes on from here.", speaks)
                 break
-            if config in left and (text := time_left.after(config)):
+            if config in left and (text := time_left.after(config, summary["state"] == "done")):
                 _say(text, speaks)
     except KeyboardInterrupt:
         _say("Stopped; the same command goes on from the last checkpoint.", speaks)

@@ -24,16 +24,22 @@ class TimeLeft:
         """`left`: those of `runs` that are not done yet, which `forecast` is of."""
         known = None if forecast is None else forecast.seconds
         self.known = known is not None
-        self.expected = dict(zip([config.run_id for config in left], known or [0.0] * len(left), strict=True))
-        self.total, self.began, self.over_s = len(runs), time.monotonic(), 0.0
+        self.expected = dict(zip([config.folder for config in left], known or [0.0] * len(left), strict=True))
+        self.total, self.since, self.took_s, self.over_s = len(runs), time.monotonic(), 0.0, 0.0
 
-    def after(self, config: Config) -> str:
-        """Counts one run; returns `12 of 200 runs, about 40 min left`, or "" if it was the last."""
-        self.over_s += self.expected.pop(config.run_id, 0.0)
+    def after(self, config: Config, trained: bool = True) -> str:
+        """Counts one run; returns `12 of 200 runs, about 40 min left`, or "" if it was the last.
+
+        One that was not `trained`, as it failed or another process has it, says nothing of the pace.
+        """
+        expected_s, now = self.expected.pop(config.folder, 0.0), time.monotonic()
+        if trained:
+            self.over_s, self.took_s = self.over_s + expected_s, self.took_s + now - self.since
+        self.since = now
         if not self.expected:
             return ""
         text = f"{self.total - len(self.expected)} of {self.total} runs"
         if not self.known:
             return text
-        pace = (time.monotonic() - self.began) / self.over_s
+        pace = self.took_s / self.over_s if self.over_s else 1.0
         return f"{text}, about {duration(pace * sum(self.expected.values()))} left"

@@ -98,7 +98,9 @@ def test_a_network_from_a_file(tmp_path: Path) -> None:
     path.write_text("alpha_s: 1e-4\nbeta_s_per_byte: 2e-9\nuncertainty: {alpha_s: 1e-6}\n")
     network = one(f"network={path}").network
     assert (network.name, network.alpha_s, network.beta_s_per_byte) == ("my lab", 1e-4, 2e-9)
-    assert one(f"network={path}", "network.alpha_s=0").network.alpha_s == 0
+    for words in ([f"network={path}", "network.alpha_s=0"], ["network.alpha_s=0", f"network={path}"]):
+        assert one(*words).network.alpha_s == 0, "in either order"
+        assert one(*words).network.name == f"{network.name}_changed"
     path.write_text("alpha: 1e-4\n")
     with pytest.raises(ConfigError, match="alpha_s"):
         compose([f"network={path}"])

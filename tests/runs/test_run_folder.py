@@ -8,12 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny_runs
+from typer.testing import CliRunner
 
+from repro import cli
 from repro.config.compose import compose, from_yaml
 from repro.config.schema import Config, ConfigError
 from repro.runs import lock, places, provenance, run_folder
 from repro.runs.lock import Held, Lock
 from repro.runs.run_folder import RunFolder
+from repro.train import loop
 
 (QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
 ROOT = Path(__file__).parents[2]
@@ -178,6 +182,13 @@ def test_one_owner_at_a_time_until_it_is_killed(tmp_path: Path) -> None:
         Lock(tmp_path)
     mine.release()
     assert not (tmp_path / "owner.json").exists()
+
+
+def test_status_names_what_was_begun_where_an_experiment_was_not(tmp_path: Path) -> None:
+    done = tiny_runs.config(tmp_path, *tiny_runs.QUICK, "steps=1", "nodes=1")
+    loop.run(done)
+    shown = CliRunner().invoke(cli.app, ["status", "quickstart", "--results", str(tmp_path)])
+    assert shown.output.strip() == f"quickstart: no runs of it are under {tmp_path}; there are default"
 
 
 def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 from thread_ranks import on_ranks
+from typer.testing import CliRunner
 
-from repro import models
+from repro import cli, models
 from repro.comm import replay
 from repro.comm.traffic import Link, Round
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
-from repro.timing import pipelined
+from repro.timing import pipelined, strategies
 from repro.train import aggregator
 from repro.train.split import Block, Split
 
@@ -118,3 +120,13 @@ def test_a_stages_messages_are_of_its_own_layers_and_buckets():
     assert turns[1][1] > turns[0][1] and sum(map(pipelined.sent, whole.rounds[1])) == pytest.approx(
         sum(map(pipelined.sent, bucketed.rounds[1])), rel=1e-3
     )
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 6])
+def test_strategies_predicts_any_number_of_nodes(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two nodes it said that stages=4 is too many, and that stages must not be typed."""
+    asked: list[Any] = []
+    monkeypatch.setattr(strategies, "run", lambda configs, say: asked.extend(configs))
+    done = CliRunner().invoke(cli.app, ["strategies", f"nodes={nodes}", "model=resnet20"])
+    assert done.exit_code == 0, done.output
+    assert {(config.model.name, config.nodes, config.stages) for config in asked} == {("resnet20", nodes, 1)}

@@ -142,12 +142,28 @@ def test_iterations_of_stated_compute_are_told_by_their_messages_and_the_dilatio
 
 
 def test_the_time_left_follows_what_the_runs_before_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, now = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(4)], iter([100.0, 120.0, 140.0])
+    runs, now = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(4)], iter([100.0, 120.0, 140.0, 150.0])
     monkeypatch.setattr("repro.train.time_left.time.monotonic", lambda: next(now))
     left = TimeLeft(runs, runs[1:], Forecast("", [10.0, 10.0, 40.0]))
     assert left.after(runs[1]) == "2 of 4 runs, about 2 min left", "it took twice what was said"
     assert left.after(runs[2]) == "3 of 4 runs, about 1 min left"
     assert left.after(runs[3]) == ""
+
+
+def test_runs_that_were_not_trained_say_nothing_of_the_pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that another process had counted as done at once: "about 0 s left"."""
+    runs, now = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(3)], iter([100.0, 101.0, 121.0])
+    monkeypatch.setattr("repro.train.time_left.time.monotonic", lambda: next(now))
+    left = TimeLeft(runs, runs, Forecast("", [10.0, 10.0, 10.0]))
+    assert left.after(runs[0], trained=False) == "1 of 3 runs, about 20 s left"
+    assert left.after(runs[1]) == "2 of 3 runs, about 20 s left", "it took twice what was said"
+
+
+def test_runs_of_one_id_in_two_places_are_two(tmp_path: Path) -> None:
+    runs = [config(tmp_path / place, *QUICK) for place in ("a", "b")]
+    assert runs[0].run_id == runs[1].run_id
+    left = TimeLeft(runs, runs, None)
+    assert (left.after(runs[0]), left.after(runs[1])) == ("1 of 2 runs", "")
 
 
 def test_the_time_left_is_not_told_where_nothing_is_known_of_it(tmp_path: Path) -> None:

@@ -148,6 +148,31 @@ def test_nothing_is_offered_that_would_be_refused(words: str) -> None:
             assert all(map(aggregator.allows, compose(command[2:]))), command
 
 
+def test_ranks_that_a_launcher_started_are_not_offered_a_command_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`repro run cluster=environment ...` was, which is refused where neither torchrun nor srun starts it."""
+    places = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (places | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}).items():
+        monkeypatch.setenv(name, value)
+    for state in ("done", "failed"):
+        _, commands = offered("cluster=environment algo=gtopk nodes=2 steps=2 data=digits", state=state)
+        assert commands and not any(command[:2] == ["repro", "run"] for command in commands)
+
+
+def test_messages_as_the_authors_have_them_are_not_offered_on_another_network() -> None:
+    _, commands = offered("cluster=lab node=paper batch_per_node=128 cluster.authors=all algo=gtopk")
+    assert not any("simulate" in command for command in commands)
+
+
+def test_what_holds_for_two_seeds_is_said_once_and_lengths_are_each_runs() -> None:
+    notes = ending.notes(*ended("algo=gtopk steps=20 data=digits seed=0,1", density=0.004, k=1078))
+    assert len(notes) == len(set(notes)) and sum("density warm-up" in note for note in notes) == 1
+    configs, summaries = ended("algo=dense,gtopk steps=2,4 data=digits")
+    (said,) = (
+        why for why, _ in next_steps.suggest(configs, summaries, ["algo=dense,gtopk", "steps=2,4"]) if "article" in why
+    )
+    assert "2 steps" in said and "or 4 steps" in said
+
+
 def test_the_figure_of_an_experiment_is_offered_with_its_runs() -> None:
     _, commands = offered("experiment=convergence model=resnet20 epochs=2 algo=dense,topk,gtopk seed=0")
     figure = ["repro", "plot", "figures", "--only", "convergence", "--runs", "results/runs"]
