@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import environment
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import write_items
@@ -29,9 +28,10 @@ def suggest(
     No command trains longer than what was typed, or than one epoch.
     """
     first = configs[0]
+    alone = first.cluster.name != "environment"  # else a launcher starts the ranks, with words that are not known here
     if any(summary["state"] != "done" for summary in summaries):
         folder = [] if first.results == "results/runs" else ["--results", _path(first.results)]
-        again = given is not None and environment.discover() is None
+        again = given is not None and alone
         words = ["repro", "run", *(given or [])] if again else ["repro", "status", *folder]
         yield "goes on with what is not done" if again else "says how the runs stand", words
     simulated = [
@@ -43,8 +43,7 @@ def suggest(
         yield "the same on another network, without training", [
             "repro", "simulate", "--run", _path(place), f"network={other}"
         ]  # fmt: skip
-    launched = environment.discover() is not None  # a command typed alone would start no such ranks
-    if given is not None and not launched and all(summary["state"] == "done" for summary in summaries):
+    if given is not None and alone and all(summary["state"] == "done" for summary in summaries):
         yield from _more_runs(configs, given)
     yield from _figures(first)
 
