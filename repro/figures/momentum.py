@@ -40,19 +40,8 @@ def table(results: Results) -> list[Row]:
             "limit": sum(row["limits"]) / len(row["limits"]),
             "least": min(row["limits"]),
             "most": max(row["limits"]),
-            **dict.fromkeys(
-                (
-                    "model",
-                    "algo",
-                    "nodes",
-                    "batch_per_node",
-                    "data",
-                    "schedule",
-                    "epoch",
-                    "epochs averaged",
-                    "precision",
-                )
-            ),
+            **dict.fromkeys(("model", "algo", "nodes", "batch_per_node", "data", "schedule", "epoch")),
+            **dict.fromkeys(("epochs averaged", "precision")),
             **dict.fromkeys(("test_accuracy", "test_accuracy_std")),
         }
         for row in computed.get("rows", [])
