@@ -143,6 +143,23 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
     assert told(sentences) == pytest.approx(expected, abs=0.0051)
 
 
+def test_the_decay_of_weights_alone_is_told_as_the_summaries_have_it() -> None:
+    groups = [g for g in summaries.load().groups("convergence") if g.settings.get("weight_decay_of") == "weights"]
+    (weights,) = (g for g in groups if (g.model, g.algo, g.nodes, g.data) == ("resnet20", "dense", 4, "cifar10"))
+    settings = weights.settings
+    assert (settings["lr_warmup_epochs"], settings["precision"], weights.seeds) == (5, "bfloat16", [0])
+    said = told(
+        "dense has N % by the mean of epochs 20 to 40 ([...]et-20, 4 nodes, the originals, bfloat16, seed 0, n = 1), "
+        "N % with all "
+        "decaying, and the reference's dense on 8 nodes N %;"
+    )
+    ours = [
+        statistics.fmean(100 * group.at(epoch)["test_accuracy"] for epoch in range(20, 41))
+        for group in (weights, on_originals("dense"))
+    ]
+    assert said == pytest.approx([*ours, statistics.fmean(reference("dense", 8)[19:40])], abs=0.0051)
+
+
 def test_momentum_is_told_as_the_figure_has_it() -> None:
     after, before, masked, none = RULES
     trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained" and row["epoch"] == 15]
