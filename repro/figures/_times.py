@@ -28,10 +28,13 @@ def simulated(results: Results) -> list[Row]:
     }
     density, rows = results.paper.get("training", {}).get("density"), []
     for row in (usual | row for row in summary.get("rows", [])):
-        as_published = row["density"] == density and row.get("wire") in (None, "pairs")
-        if row["source"] != "paper" or row["compress_s"] is None or row["network"] != PUBLISHED_ON:
-            continue
-        if row.get("k") is not None and not as_published:
+        exact = row.get("k") is None
+        if (
+            row["source"] != "paper"
+            or row["compress_s"] is None
+            or row["network"] != PUBLISHED_ON
+            or not (exact or (row["density"] == density and row.get("wire") in (None, "pairs")))
+        ):
             continue
         parts = sum(row[part] for part in PARTS)
         time = IterationTime.of(row | {"hidden_s": max(parts - row.get("iteration_s", parts), 0.0)})
@@ -85,9 +88,7 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
     for group in results.groups(experiment):
         batch = group.batch
         modelled = [IterationTime.of(row).total for row in group.iteration_time if row["source"] == "modelled"]
-        for row in group.iteration_time:
-            if not is_dilated(row["source"]) or "repeats" not in row:  # of nodes that trained, not of stated ones
-                continue
+        for row in in_lab(group):
             same = (group.model, group.algo, group.nodes, DILATED, row["network"], batch)
             rows.append(
                 as_row(*same, IterationTime.of(row), row["dilation"], row["repeats"])
@@ -98,6 +99,14 @@ def dilated(results: Results, experiment: str = "dilated") -> list[Row]:
             )
     order = _draw.models_of(rows)
     return sorted(rows, key=lambda row: (order.index(row["model"]), row["node"], row["nodes"]))
+
+
+def in_lab(group: Group) -> list[Row]:
+    """Returns the iterations that a group's stated nodes were measured in, with time dilated, each several times.
+
+    Nodes that train there have no repeats, and are not among them.
+    """
+    return [row for row in group.iteration_time if is_dilated(row["source"]) and "repeats" in row]
 
 
 def on_the_papers_node(results: Results, overlap: str = "off") -> list[Row]:

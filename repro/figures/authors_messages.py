@@ -1,7 +1,7 @@
 """Lists what of the published communication of gTop-k is explained by what the authors' code does to its messages."""
 
 from repro.figures import _draw, _times
-from repro.iteration_time import DILATED, IterationTime, is_dilated
+from repro.iteration_time import DILATED, IterationTime
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -24,7 +24,7 @@ def table(results: Results) -> list[Row]:
     groups = results.groups("authors_messages")
     for group in (group for group in groups if group.nodes == NODES and _times.as_timed(results, group)):
         modelled = [row["communicate_s"] for row in group.iteration_time if row["source"] == "modelled"]
-        slowed = [row for row in group.iteration_time if is_dilated(row["source"])]
+        slowed = _times.in_lab(group)
         for row in (row for row in slowed if row["network"] == _times.PUBLISHED_ON):
             of_model, change = times.setdefault(group.model, {}), group.settings["cluster"]["authors"]
             if change not in of_model or row["repeats"] > of_model[change]["repeats"]:

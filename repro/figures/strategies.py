@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from repro.figures import _draw, _legend, _times
-from repro.iteration_time import IterationTime, is_dilated
+from repro.iteration_time import IterationTime
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -103,7 +103,7 @@ def _place(group: Group, line: Row) -> tuple[Any, ...]:
 
 
 def _measured(group: Group) -> Row | None:
-    return next((line for line in group.iteration_time if is_dilated(line["source"]) and "repeats" in line), None)
+    return next(iter(_times.in_lab(group)), None)
 
 
 def _modelled_s(group: Group) -> float | None:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from repro.figures import _draw, _legend, _names, _times
-from repro.iteration_time import FIELDS, IterationTime, is_dilated
+from repro.iteration_time import FIELDS, IterationTime
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -39,8 +39,7 @@ def table(results: Results) -> list[Row]:
     `gain_with_compress` has what it takes on one core here. `late` is the share of messages that this machine
     delivered later than it makes up for.
     """
-    rows = [_row(group, row) for group in results.groups("tradeoff_dilated") for row in group.iteration_time]
-    rows = [row for row in rows if is_dilated(row["source"])]
+    rows = [_row(group, row) for group in results.groups("tradeoff_dilated") for row in _times.in_lab(group)]
     best: dict[tuple[Any, ...], float] = {}
     for row in rows:
         if row["algo"] in EXACT:

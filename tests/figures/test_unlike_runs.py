@@ -193,6 +193,9 @@ def test_a_stated_node_and_an_untold_repeat_are_no_failure() -> None:
     assert [(row["algorithm"], row["over dense"]) for row in rows] == [("dense", 1.0), ("gTop-k", None)]
     for item in figures.load(["dilated_predictions", "claims", "strategies", "speedups"]):
         item.table(results)
+    once = on_a_v100("resnet50", "dense", 10)
+    del once["iteration_time"][-1]["repeats"]
+    assert tradeoff_dilated.table(Results(PAPER, {"tradeoff_dilated": {"groups": [once]}})) == []
 
 
 def test_strategies_draws_any_stages_and_overlap() -> None:
