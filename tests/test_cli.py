@@ -246,6 +246,8 @@ _repro_completion repro; printf '%s\\n' "${{COMPREPLY[@]}}"
         ("repro run algo = dense,gt", ["dense,gtopk"], ["dense,dense"]),
         ("repro run algo = gtopk algo.ro", ["algo.route="], []),
         ("repro run algo.route = b", ["butterfly"], ["tree"]),
+        ("repro run data.flip = t", ["true"], ["false"]),
+        ("repro run algo.wire = ga", ["gaps", "gaps-bf16"], ["pairs"]),
         ("repro run wandb.mode = o", ["offline", "online"], ["disabled"]),
         ("repro data prepare ci", ["cifar10"], ["digits"]),
         ("repro tune relax = c", ["compressed"], ["exact"]),

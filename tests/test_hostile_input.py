@@ -54,6 +54,8 @@ ROOT_KEYS = {
     f"{RUN} seed=${{nodes}}": "conf/ only",
     f"{RUN} results=${{oc.env:HOME}}": "conf/ only",
     f"{RUN} results=/dev/null/x": "Not a directory",
+    f"{RUN} results=": "results=: type a folder; results=. is this one.",
+    f"{RUN} data.root=": "data.root=: type a folder",
     f"{RUN} lr={10**400}": "finite",
 }
 SWEEPS = {  # refused before the first, possible, point is run

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import yaml
 
-from repro.config.groups import FIXED, GROUPS, NESTED, allowed, conf_folder, group_options, root_keys
+from repro.config.groups import FIXED, GROUPS, KINDS, NESTED, allowed, conf_folder, group_options, root_keys
 from repro.config.schema import Config
 from repro.config.values import hints_of
 
@@ -72,9 +72,11 @@ def values(key: str) -> list[str]:
     if option and group in GROUPS:
         for path in sorted((conf_folder() / group).glob("*.yaml")):
             file: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
-            choices = file.get(group, file).get("choices", {})
-            if option in choices:
-                return [str(choice) for choice in choices[option]]
-    hints = hints_of(NESTED.get(group, Config))
+            settings = file.get(group, file)
+            if option in settings.get("choices", {}):
+                return [str(choice) for choice in settings["choices"][option]]
+            if isinstance(settings.get(option), bool):
+                return ["true", "false"]
+    hints = hints_of({**KINDS, **NESTED}.get(group, Config))
     hint = hints.get(option or key)
     return ["true", "false"] if hint is bool else [str(choice) for choice in get_args(hint) if isinstance(choice, str)]
