@@ -100,6 +100,7 @@ def _leave(ended: list[int]) -> None:
 def _call() -> int:
     """Runs the command and returns the exit code."""
     try:
+        _refuse_a_tilde(sys.argv[1:])
         app(prog_name="repro")
         return 0
     except SystemExit as end:
@@ -116,6 +117,16 @@ def _call() -> int:
         if isinstance(error, RunError):
             return _say(str(error), 1)
         raise  # a defect of this suite: its traceback is wanted
+
+
+def _refuse_a_tilde(words: list[str]) -> None:
+    """Refuses --root=~/data, of which the shell leaves a folder called ~; `--root ~/data` it writes out."""
+    for word in words:
+        option, _, value = word.partition("=")
+        if option.startswith("--") and value.startswith("~/"):
+            from repro.config.schema import ConfigError
+
+            raise ConfigError(f"{word}: the shell leaves ~ as it is behind =. Type {option} {value}.")
 
 
 def _say(message: str, code: int) -> int:

@@ -83,6 +83,7 @@ GUESSED = {
     f"run {SMALL} nodes=range(1,inf)": "nodes=range(1,inf): these are more than 10,000 values; type fewer",
     f"run {SMALL} nodes=range(nan,3)": "nodes=range(nan,3): there are no values in it",
     f"{RUN} data.root=~/x": "the shell leaves ~ as it is behind =. Type data.root=$HOME/x.",
+    "data status --root=~/x": "--root=~/x: the shell leaves ~ as it is behind =. Type --root ~/x.",
     f"{RUN} results=~/x,~/y": "Type results=$HOME/x,$HOME/y.",
     "run --explain algo.sparse": "this is fixed by algo=NAME; choose one of",
     "run --explain network.name": "this is fixed by network=NAME; choose one of",

@@ -50,7 +50,7 @@ class Algorithm(algorithms.Algorithm):
         return self.memory.average(total, collective.size, out=gradient)
 
     def tree(self, mine: Sparse, k: int, collective: Collective) -> Sparse:
-        """Merges along a binomial tree to rank 0, then broadcasts (Alg. 3): 2 ceil(log2 P) rounds of k pairs."""
+        """Merges along a binomial tree to rank 0, then broadcasts: 2 ceil(log2 P) rounds of k pairs."""
         rank, message = collective.rank, self.wire.room(k)
         for distance in distances(collective.size):
             if rank % (2 * distance) == distance:

@@ -1,4 +1,8 @@
-"""Random-k with error feedback (Stich et al., NeurIPS 2018): all ranks send the same k entries, so no index travels."""
+"""Random-k with error feedback (Stich et al., NeurIPS 2018): all ranks send the same k entries, so no index travels.
+
+Two differences from that paper: its nodes draw each their own entries; and what waits there has been multiplied by the
+learning rate of its time, where here it waits as a gradient.
+"""
 
 from __future__ import annotations
 

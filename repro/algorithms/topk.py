@@ -1,4 +1,4 @@
-"""Top-k S-SGD (Aji and Heafield, EMNLP 2017; the paper's Alg. 1): all-gathers every rank's k largest and sums them."""
+"""Top-k S-SGD (Aji and Heafield, EMNLP 2017): all-gathers every rank's k largest and sums them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error feedback: entries that a rank does not select are added to its next gradient (Alg. 1)."""
+"""Error feedback: entries that a rank does not select are added to its next gradient."""
 
 from __future__ import annotations
 

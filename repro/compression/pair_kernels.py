@@ -13,6 +13,8 @@ from repro.compression.codec_kernels import TINY
 from repro.compression.pair_sizes import BLOCK, CODE_BITS
 from repro.compression.sparse_kernels import MAGNITUDE, ONE, START, compiled
 
+if (BLOCK, CODE_BITS) != (64, 7):  # numba's cache of these loops is made anew where this file changes, not that one
+    raise RuntimeError("pair_sizes.py has other sizes than pair_kernels.py was written for: change them here too")
 LEVEL_BITS = np.int32(CODE_BITS - 1)
 LEVEL = np.int32((1 << LEVEL_BITS) - 1)
 SIGN = np.int32(1 << LEVEL_BITS)

@@ -93,14 +93,20 @@ def keep_largest(index, bits, k, threshold, rest_index, rest_bits):
     return np.int64(kept)
 
 
+@compiled("int64(int64)")
+def stride(size):
+    """Returns the distance of the entries of a sample of 4,096 to 65,536 of `size`."""
+    samples = min(max(size >> 6, 1 << 12), 1 << 16)
+    return size // samples | 1  # odd, so that the stride shares no factor 2 with layer shapes
+
+
 @compiled("int32(float32[::1], float32[::1], int64)")
 def estimate(x, gradient, k):
     """Estimates from a strided sample a magnitude that slightly more than k entries of x + gradient exceed.
 
     This is closer than the last step's threshold: under error feedback the residual piles up just below that.
     """
-    samples = min(max(x.size >> 6, 1 << 12), 1 << 16)
-    step = x.size // samples | 1  # odd, so that the stride shares no factor 2 with layer shapes
+    step = stride(x.size)
     sample = x[::step].copy()
     for i in range(sample.size if gradient.size > 0 else 0):
         sample[i] += gradient[i * step]

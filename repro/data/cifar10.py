@@ -72,7 +72,7 @@ def status(root: Path) -> dict[str, Any]:
     except ConfigError:
         return {"state": "damaged", **told}
     images = (len(held["train_labels"]), len(held["test_labels"]))
-    kind = "JPEG" if has.description != _description("") else "original"
+    kind = next((word for word in ("JPEG", "PNG") if word in has.description), "original")
     held_by = {"kind": kind, "classes": len(CLASSES), "images": images, "fingerprint": has.fingerprint}
     return {"state": "ready", **told, **held_by}
 
@@ -172,7 +172,7 @@ def _read(source: Path) -> dict[str, np.ndarray]:
     arrays = class_folders.read(source, len(CLASSES), 32)
     sizes = [len(arrays[f"{split}_labels"]) for split in class_folders.SPLITS]
     part = "" if sizes == [50_000, 10_000] else f", {sizes[0]} + {sizes[1]} images"
-    return arrays | {"source": np.array(f"JPEG folder{part}")}
+    return arrays | {"source": np.array(f"{arrays.pop('format')} folder{part}")}
 
 
 def _description(source: str) -> str:

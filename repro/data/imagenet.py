@@ -154,7 +154,7 @@ def classes(folder: Path) -> list[str]:
     for split in ("train", "val"):
         if not (folder / split).is_dir():
             raise ConfigError(f"{folder} has no folder {split}/. Expected train/<class>/*.JPEG and val/<class>/*.JPEG.")
-        found.append({entry.name for entry in os.scandir(folder / split) if entry.is_dir()})
+        found.append({e.name for e in os.scandir(folder / split) if e.is_dir() and not e.name.startswith(".")})
     train, val = found
     if not train:
         raise ConfigError(f"{folder / 'train'} has no class folders: expected train/<class>/*.JPEG.")
@@ -176,12 +176,17 @@ def _files(folder: Path, names: list[str]) -> tuple[list[str], np.ndarray]:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        images = sorted(e.name for e in os.scandir(folder / name) if e.name.lower().endswith(SUFFIXES) and _is_file(e))
+        images = sorted(e.name for e in os.scandir(folder / name) if _may_be_image(e.name) and _is_file(e))
         if not images:
             raise ConfigError(f"{folder / name} holds no image (*.JPEG).")
         paths += [os.path.join(name, image) for image in images]
         labels += [label] * len(images)
     return paths, np.array(labels)
+
+
+def _may_be_image(name: str) -> bool:
+    """Tells it by the name; macOS puts a ._X.JPEG, which is none, beside each X.JPEG that it copies or packs."""
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

@@ -23,7 +23,7 @@ def identity(group: Group, whole: bool = False) -> str:
     settings = group["settings"]
     if whole:
         settings = settings | {"epochs": settings["schedule_epochs"]}
-    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": "", "fingerprint": ""}}))
+    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": ".", "fingerprint": ""}}))
 
 
 @cache  # every figure asks for every group, most more than once

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -64,7 +65,7 @@ def test_a_folder_and_its_zip_file_give_the_same_bytes_and_the_right_images(fold
     assert data.content("cifar10", tmp_path / "a") == data.content("cifar10", tmp_path / "b")
 
     dataset = open_at(tmp_path / "a")
-    assert dataset.description == "cifar10 (JPEG folder, 30 + 20 images)"
+    assert dataset.description == "cifar10 (PNG folder, 30 + 20 images)"
     assert (dataset.train_size, dataset.test_size, dataset.classes, dataset.image_size) == (30, 20, 10, 32)
     for label, name in enumerate(cifar10.CLASSES):
         with Image.open(folder / "cifar10" / "test" / name / "0001.png") as image:
@@ -74,8 +75,27 @@ def test_a_folder_and_its_zip_file_give_the_same_bytes_and_the_right_images(fold
     images, labels = next(dataset.batches(0, 0, 1, 30))
     assert images.shape == (30, 3, 32, 32) and torch.bincount(labels).tolist() == [3] * 10
     (row,) = (row for row in data.status(tmp_path / "a") if row["name"] == "cifar10")
-    assert (row["state"], row["kind"], row["classes"], row["images"]) == ("ready", "JPEG", 10, (30, 20))
+    assert (row["state"], row["kind"], row["classes"], row["images"]) == ("ready", "PNG", 10, (30, 20))
     assert (row["size"], row["fingerprint"]) == (first.stat().st_size, dataset.fingerprint)
+    again = shutil.copytree(folder, tmp_path / "again")
+    lossy = again / "cifar10" / "test" / "cat" / "0001.png"
+    with Image.open(lossy) as image:
+        image.save(lossy.with_suffix(".jpg"))
+    lossy.unlink()
+    data.prepare("cifar10", again, tmp_path / "c")
+    assert data.content("cifar10", tmp_path / "c").description == "cifar10 (JPEG folder, 30 + 20 images)"
+
+
+def test_a_damaged_zip_is_told(folder, tmp_path):
+    """Whichever byte of its index it is: the version to read it with, or a name that is no UTF-8, left a trace."""
+    name = "cifar10/train/kätze/1.png"
+    with zipfile.ZipFile(tmp_path / "whole.zip", "w") as archive:
+        archive.writestr(name, b"")
+    whole = (tmp_path / "whole.zip").read_bytes()
+    for at in range(len(whole)):
+        (tmp_path / "bad.zip").write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with pytest.raises(ConfigError):
+            data.prepare("cifar10", tmp_path / "bad.zip", tmp_path / "root")
 
 
 def test_what_is_prepared_already_is_said_without_the_network(folder, tmp_path, monkeypatch, capsys):
@@ -85,7 +105,7 @@ def test_what_is_prepared_already_is_said_without_the_network(folder, tmp_path, 
     monkeypatch.setattr(cifar10, "download", None)
     app(["data", "prepare", "cifar10", "--root", str(tmp_path)], standalone_mode=False)
     said = capsys.readouterr().out.replace("\n", " ")
-    assert f"cifar10 is ready already: {path}, cifar10 (JPEG folder, 30 + 20 images), fingerprint" in said
+    assert f"cifar10 is ready already: {path}, cifar10 (PNG folder, 30 + 20 images), fingerprint" in said
     assert path.stat().st_mtime_ns == before
     path.write_bytes(path.read_bytes()[:1000])
     assert data.prepared("cifar10", tmp_path) is None, "a damaged one is made again"

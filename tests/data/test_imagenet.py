@@ -226,6 +226,9 @@ def test_the_fingerprint_is_of_the_images_wherever_they_are(imagenet_folder, cop
     assert row["size"] == sum(path.stat().st_size for path in files)
     assert data.prepared("imagenet", copy) == (copy / "imagenet", before)
     file = next(copy.glob("imagenet/train/*/*_0.JPEG"))
+    file.with_name(f"._{file.name}").write_bytes(b"beside each file that macOS packs")
+    (copy / "imagenet" / "train" / ".hidden").mkdir()
+    assert now() == before, "hidden files are no images"
     found = {before.fingerprint}
     for change in (
         lambda: file.rename(file.with_name("renamed.JPEG")),

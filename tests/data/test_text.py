@@ -94,14 +94,34 @@ def test_a_folder_and_its_zip_give_the_same_bytes(tmp_path):
     (folder / "deep").mkdir(parents=True)
     (folder / "b.txt").write_text(PART)
     (folder / "deep" / "a.txt").write_text(3 * PART)
+    (folder / "C.TXT").write_text(PART)
     (folder / "no.md").write_text("not a text")
+    (folder / "._b.txt").write_bytes(b"\xff beside each file that macOS packs")
     with zipfile.ZipFile(tmp_path / "texts.zip", "w") as archive:
-        for path in folder.rglob("*.txt"):
+        for path in folder.rglob("*.*"):
             archive.write(path, path.relative_to(folder))
     for name in ("texts", "texts.zip"):
         data.prepare("text", tmp_path / name, tmp_path / f"of {name}")
     contents = [data.content("text", tmp_path / f"of {name}") for name in ("texts", "texts.zip")]
     assert contents[0].fingerprint == contents[1].fingerprint
+    (folder / "C.TXT").unlink()
+    data.prepare("text", folder, tmp_path / "less")
+    assert data.content("text", tmp_path / "less").fingerprint != contents[0].fingerprint
+
+
+@pytest.mark.parametrize("how", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_zip_is_told(how, tmp_path):
+    """Whichever byte it is, of the text, of its name or of the index: a few are of no consequence."""
+    with zipfile.ZipFile(tmp_path / "whole.zip", "w", how) as archive:
+        archive.writestr("täxt.txt", 3 * PART)
+    whole, told = (tmp_path / "whole.zip").read_bytes(), 0
+    for at in range(len(whole)):
+        (tmp_path / "bad.zip").write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            words.read(tmp_path / "bad.zip")
+        except ConfigError:
+            told += 1
+    assert told > len(whole) / 2
 
 
 def test_ptb_is_packed_from_its_three_files(tmp_path):

@@ -19,10 +19,11 @@ LAYOUT = "expected {train,test}/<class>/<image>.jpg or .png"
 
 
 def read(source: Path, classes: int, size: int) -> dict[str, np.ndarray]:
-    """Returns {train,test}_images uint8 [N, size, size, 3], {train,test}_labels uint8 [N], classes (names).
+    """Returns {train,test}_images uint8 [N, size, size, 3], {train,test}_labels uint8 [N], classes (names), format.
 
     They are in the order of split, class and file name, whatever the source. Files that are no images by their
-    name are ignored. Raises ConfigError for any image that is not whole, and for another number of classes.
+    name are ignored. The format is "PNG" where all are, and so may be what was published; else "JPEG". Raises
+    ConfigError for any image that is not whole, and for another number of classes.
     """
     with _opened(source) as (paths, read_bytes):
         images = sorted((path for path in paths if _is_image(path)), key=lambda path: path.parts[-3:])
@@ -35,7 +36,8 @@ def read(source: Path, classes: int, size: int) -> dict[str, np.ndarray]:
             labels[split].append(names.index(label))
     arrays = {f"{split}_images": np.stack(pixels[split]) for split in SPLITS}
     arrays |= {f"{split}_labels": np.array(labels[split], np.uint8) for split in SPLITS}
-    return arrays | {"classes": np.array(names)}
+    lossless = all(path.suffix.lower() == ".png" for path in images)
+    return arrays | {"classes": np.array(names), "format": np.array("PNG" if lossless else "JPEG")}
 
 
 @contextmanager
@@ -48,7 +50,7 @@ def _opened(source: Path) -> Iterator[tuple[list[PurePath], Callable[[PurePath],
         if not source.is_file():  # a FIFO, for example, would block
             raise OSError("it is no regular file")
         archive = zipfile.ZipFile(source)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, NotImplementedError, UnicodeDecodeError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{source} cannot be read as a zip file: {error}. Is it complete?") from None
     with archive:
         entries: dict[PurePath, zipfile.ZipInfo] = {}  # by their paths without `./` and `//`

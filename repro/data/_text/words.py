@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import lzma
 import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from repro import screen
 from repro.config.schema import ConfigError
 
 UNKNOWN, END = "<unk>", "<eos>"  # as in PTB: a word that is not in the vocabulary, the end of a sentence
+BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # what damage raises, by how the zip is packed
 MOST_BYTES = 1_000_000_000  # of one file
 
 
@@ -25,7 +27,8 @@ def read(source: Path) -> dict[str, str]:
     Raises ConfigError where there is none, or where one is no UTF-8.
     """
     if source.is_dir():
-        files = {str(path.relative_to(source)): path for path in source.rglob("*.txt") if path.is_file()}
+        paths = {path.relative_to(source): path for path in source.rglob("*")}
+        files = {str(name): path for name, path in paths.items() if _may_be_text(name) and path.is_file()}
         contents = {name: _bounded(path.name, path.stat().st_size, path.read_bytes) for name, path in files.items()}
     elif source.is_file() and source.suffix == ".zip":
         contents = _unzipped(source)
@@ -44,12 +47,17 @@ def _unzipped(source: Path) -> dict[str, bytes]:
         with zipfile.ZipFile(source) as archive:
             for entry in archive.infolist():
                 path = PurePosixPath(entry.filename)
-                if path.suffix == ".txt" and not entry.is_dir() and "__MACOSX" not in path.parts:
+                if _may_be_text(path) and not entry.is_dir():
                     read_entry = functools.partial(archive.read, entry)
                     contents[str(path)] = _bounded(path.name, entry.file_size, read_entry)
-    except (OSError, RuntimeError, NotImplementedError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, RuntimeError, EOFError, UnicodeDecodeError, *BROKEN) as error:  # RuntimeError: a password too
         raise ConfigError(f"{source} cannot be read as a zip file: {error}. Is it complete?") from None
     return contents
+
+
+def _may_be_text(path: PurePath) -> bool:
+    hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)  # as ._X.txt beside X.txt, of macOS
+    return path.suffix.lower() == ".txt" and not hidden
 
 
 def _bounded(name: str, size: int, read_bytes: Callable[[], bytes]) -> bytes:
