@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from repro.config.compose import compose
+from repro.config.groups import group_options
 from repro.report.group import rounded
 
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
@@ -14,6 +17,15 @@ MACHINE = {
     "gpus": [],
     "git": {"commit": "0123456789abcdef", "dirty": False},
 }
+
+
+@functools.cache
+def options(model: str, data: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those of a network and of its data, where there are such."""
+    if model not in group_options("model") or data not in group_options("data"):
+        return {}, {}
+    (config,) = compose([f"model={model}", f"data={data}"])
+    return config.model.options, config.data.options
 
 
 def group(
@@ -29,6 +41,7 @@ def group(
     recorded: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Accuracy rises by 10 points an epoch to 50 %, and is 1 point lower with each next algorithm."""
+    of_model, of_data = options(model, data) if data != "text" and "lstm" not in model else ({}, {})
     behind = 0.01 * (ALGOS.index(algo) if algo in ALGOS else 1)
     spread = None if n_seeds == 1 else 0.005
     apart = 0.005 / 2**0.5  # of two seeds from their mean
@@ -47,13 +60,13 @@ def group(
     ]
     return {
         "settings": {
-            "model": {"name": model, "options": {}},
+            "model": {"name": model, "options": of_model},
             "algo": {
                 "name": algo,
                 "sparse": algo != "dense",
                 "options": {"residual": "exact" if "butterfly" in algo else "paper"},
             },
-            "data": {"name": data, "classes": 10, "image_size": 32},
+            "data": {"name": data, "classes": 10, "image_size": 32, "options": of_data},
             "network": {"name": "ethernet1g", "alpha_s": 1e-3, "beta_s_per_byte": 9e-9},
             "cluster": {"name": "local"},
             "nodes": nodes,
@@ -100,7 +113,9 @@ def group(
 def read(group: dict[str, Any]) -> dict[str, Any]:
     """The same group on text: its perplexity is 100 less its accuracy in percent."""
     group["settings"] |= {"lr": 1.0, "momentum": 0.0, "clip_grad": 0.25}
-    group["settings"]["data"] = {"name": "text", "image_size": 0, "sequence": 35, "classes": 2000}
+    of_model, of_data = options(group["settings"]["model"]["name"], "text")
+    group["settings"]["model"]["options"] = of_model
+    group["settings"]["data"] = {"name": "text", "image_size": 0, "sequence": 35, "classes": 2000, "options": of_data}
     for row in group["curve"]:
         row["test_perplexity"], row["test_perplexity_std"] = 100 - 100 * row.pop("test_accuracy"), None
         del row["test_accuracy_std"]

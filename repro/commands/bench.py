@@ -104,6 +104,7 @@ def step(
     from repro.runs import places
     from repro.timing import bench_step
 
+    refuse(overrides, ("steps", "epochs"), "each measurement has --steps steps", ", and type --steps N")
     places.check_folder(out)
     bench_step.measure_steps(compose.typed(overrides or []), steps, repeats, out)
     typer.echo(f"written: {out / 'step.jsonl'}")

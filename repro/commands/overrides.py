@@ -47,6 +47,11 @@ def words(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
+OF_THE_LAB = (  # for `refuse`, where a network is its alpha and beta alone
+    ("network.bits_per_s",), "that is the bandwidth of the lab's links, and seconds are predicted from "
+    "network.alpha_s and network.beta_s_per_byte", ", and type network.beta_s_per_byte=SECONDS",
+)  # fmt: skip
+
 Completion = Callable[[typer.Context, str], list[tuple[str, str]]]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import completing, refuse, take
+from repro.commands.overrides import OF_THE_LAB, completing, refuse, take
 
 # keys of this command, and those of `repro run` that it reads differently
 OWN = {"node": "paper", "parameters": "", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": ""}
@@ -66,6 +66,7 @@ def simulate(
     from repro.config.counts import counts, doubled, node_seconds
     from repro.runs import places
 
+    refuse(overrides, *OF_THE_LAB)
     if not runs:
         refuse(overrides, UNREAD, "nothing is trained here, and what is simulated does not depend on it")
     given = sweeps.once(overrides or [])
@@ -85,9 +86,12 @@ def simulate(
     configs = compose.compose([f"algo={values['algo']}", *rest, *nodes])
     from repro.timing import node_profile, simulate
 
-    if values["node"] == "paper" and {"batch_per_node", "accumulate"} & {*given}:  # else the published batch is meant
-        for config in configs:
-            node_profile.check_samples(node_profile.published(config), config)
+    for config in configs if values["node"] == "paper" else []:
+        seconds = node_profile.published(config)
+        if {"batch_per_node", "accumulate"} & {*given}:  # else the published batch is meant
+            node_profile.check_samples(seconds, config)
+        if {"precision", "data.image_size", "data.sequence"} & {*given} or any(key[:6] == "model." for key in given):
+            node_profile.check_published(config)
     simulate.run(configs, values["node"], sizes, out, trace)
 
 

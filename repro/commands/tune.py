@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import completing, refuse, take, words
+from repro.commands.overrides import OF_THE_LAB, completing, refuse, take, words
 
 OWN = {  # keys of this command
     "node": "measured", "relax": "compressed", "target": "", "bucket_mb": "null,1,4,25", "algo.wire": "pairs,gaps",
@@ -66,6 +66,7 @@ def tune(
     from repro.runs.progress import extent
 
     refuse(overrides, CHOSEN, WHY_CHOSEN, ", and type the sizes to rank, as bucket_mb=null,25")
+    refuse(overrides, *OF_THE_LAB)
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
@@ -84,6 +85,8 @@ def tune(
     from repro.timing import before_run, node_profile, other_settings, planner, to_target
     from repro.train import sweep
 
+    if values["node"] == "paper":
+        node_profile.check_published(configs[0])
     node_profile.set_threads(configs[0])
     groups = to_target.trained() if target is not None else []
     wires = values["algo.wire"].split(",")

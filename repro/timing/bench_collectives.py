@@ -68,6 +68,7 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
     configs = list(configs)
     dry_run.check_whole(configs)
     node_profile.check_nothing_stated(configs)
+    node_profile.check_unstated(configs, "not needed")
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")

@@ -36,6 +36,7 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
     if config.nodes != 2 or config.cluster.name == "local":
         raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
     node_profile.check_nothing_stated([config])
+    node_profile.check_unstated([config], "not needed")
     points = ranks.launch(config, ping_pong, ranks.no_data)
     if points is None:  # another rank of torchrun or srun
         return

@@ -36,9 +36,9 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     `plain_per_core`: one such loop per core, each with one intra-op thread.
     `plain_per_node`: one such loop per node, as the run has, each with one intra-op thread.
     """
-    out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     node_profile.check_nothing_stated(configs)
+    node_profile.check_unstated(configs, "not needed")
     for config in configs:
         if config.accumulate > 1 or config.stages > 1:
             raise ConfigError(
@@ -46,6 +46,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
             )
         if config.device == "cuda":
             raise ConfigError("device=cuda: the plain loops run on the processor; leave device out")
+    out.mkdir(parents=True, exist_ok=True)
     for config in (dataclasses.replace(one, device="cpu") for one in configs):  # as the plain loops are
         possible.check(config)
         data = loop.load_data(config)

@@ -155,12 +155,17 @@ def _selecting(algo: Algo, rank: int, size: int, parameters: int, k: int) -> lis
     return collective.traffic.rounds
 
 
-def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
-    if size > MOST_THREADS:
+def check_ranks(algo: Algo, size: int) -> None:
+    """Raises ConfigError where all ranks have to be run, and are too many."""
+    if size > MOST_THREADS and algorithms.of(algo).messages_depend_on_values:
         raise ConfigError(
-            f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; "
-            f"at most {MOST_THREADS}."
+            f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; type "
+            f"nodes={MOST_THREADS} or fewer, or leave {algo.name} out of algo="
         )
+
+
+def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
+    check_ranks(algo, size)
     wires, rounds, errors = Wires(size), [list[Round]()] * size, list[BaseException]()
 
     def run(rank: int) -> None:

@@ -17,6 +17,7 @@ from repro.cluster.environment import Place
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.compression.sparse import select
+from repro.config.compose import compose
 from repro.config.counts import node_seconds
 from repro.config.groups import about
 from repro.config.schema import Config, ConfigError
@@ -105,6 +106,21 @@ def check_samples(node: Node, config: Config) -> None:
             f"node={config.node or node.source}: the published seconds are of {node.samples} samples a step, not "
             f"{samples}; type {batch}{parts}"
         )
+
+
+def check_published(config: Config) -> None:
+    """Raises ConfigError if the published seconds are of other inputs, another precision or another network."""
+    name = config.model.name
+    (known,) = compose([f"model={name}", f"data={summaries.paper()['models'][name]['dataset']}"])
+    theirs, ours = ({"precision": one.precision, **one.model.options} for one in (known, config))
+    for key in ("image_size", "sequence"):
+        theirs[f"data.{key}"], ours[f"data.{key}"] = getattr(known.data, key), getattr(config.data, key)
+    for key, value in theirs.items():
+        if ours[key] != value:
+            raise ConfigError(
+                f"node=paper: the published seconds are of {key}={value}, not {ours[key]}; type node=measured, or "
+                "seconds as in node=0.14+0.09"
+            )
 
 
 def check_unstated(configs: Sequence[Config], read: str) -> None:

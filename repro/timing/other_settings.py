@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -20,29 +19,40 @@ MOST = 3  # are named: those of the fewest samples
 
 
 def said(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> list[str]:
-    """Returns lines on such runs of the model, data, P and batch of `configs`, on the schedule as it is written."""
+    """Returns lines on such runs of the model, data, P and batch of `configs`, on the schedule as it is written.
+
+    Their images and precision are those of the curves that are ranked if such runs got there, or else of the first.
+    """
     first = configs[0]
     others = [group for group in groups if _is_beside(group, first)]
+    compared = to_target.comparable(target, configs, groups)
     unlike = [group for group in others if not any(to_target.of(config, [group]) for config in configs)]
     found = sorted(
         (one for one in time_to_target.reaches(unlike, target) if one.samples), key=lambda one: one.mean_samples
     )
     if not found:
         return []
+    kinds = [*map(_kind, compared[:1]), *(_kind(one.group) for one in found)]
+    named = next(alike for kind in kinds if (alike := [one for one in found if _kind(one.group) == kind]))
     return [
         f"with other settings, committed runs reached {target:g} on {first.nodes} nodes too (their best, and when they "
         "got there); type the words of one here to rank it:",
         *(
             f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})"
-            for one in found[:MOST]
+            for one in named[:MOST]
         ),
     ]
+
+
+def _kind(group: Group) -> tuple[str, str]:
+    return group.data, group.settings["precision"]
 
 
 def _is_beside(group: Group, config: Config) -> bool:
     settings = group.settings
     return (
-        (group.model, settings["data"]["name"], group.nodes) == (config.model.name, config.data.name, config.nodes)
+        (group.model, group.nodes) == (config.model.name, config.nodes)
+        and to_target.inputs_alike(settings, config)
         and group.batch == config.batch_per_node * config.accumulate
         and not (group.compressed or settings.get("bucket_mb") or settings.get("hierarchical"))
         and group.algo in group_options("algo")
@@ -59,13 +69,15 @@ def typed(group: Group) -> list[str]:
     kept["clip_grad"] = settings.get("clip_grad") or 0.0
     if settings["density"] < 1:
         kept["density_warmup"] = settings.get("density_warmup", usual.density_warmup)
-    words += [f"{name}={_written(value)}" for name, value in kept.items() if not _equal(value, getattr(usual, name))]
+    words += [
+        f"{name}={_written(value)}" for name, value in kept.items() if not to_target.equal(value, getattr(usual, name))
+    ]
     own = {name: algo.get(name, default) for name, default in {**OPTIONS, "wire": "pairs"}.items()}
     declared = about(group.algo)
     words += [
         f"algo.{name}={_written(value)}"
         for name, value in own.items()
-        if name in declared and not _equal(value, getattr(usual.algo, name))
+        if name in declared and not to_target.equal(value, getattr(usual.algo, name))
     ]
     return words + [
         f"algo.{name}={_written(value)}"
@@ -76,10 +88,3 @@ def typed(group: Group) -> list[str]:
 
 def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else quote(value)
-
-
-def _equal(value: Any, other: Any) -> bool:
-    """Compares as far as a summary's six digits go."""
-    if isinstance(value, int | float) and isinstance(other, int | float):
-        return math.isclose(value, other, rel_tol=1e-5)
-    return bool(value == other)

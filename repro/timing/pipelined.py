@@ -33,15 +33,14 @@ class Pipelined:
     delay: int = 0  # iterations that they may take in the background
 
     def parts(self, link: Link) -> IterationTime:
-        """Returns the iteration until its last stage is done. Communicate has all that is no work of the busiest."""
-        ends = finish(self.programs, link)
-        compress_s = max(self.compress_s)
-        total = 0.0
-        for end, own, rounds in zip(ends, self.compress_s, self.rounds, strict=True):
-            busy, sent_s = end + own, replay.seconds(rounds, *link)
-            total = max(total, busy + max(0.0, sent_s - self.delay * busy) / self.period)
-        compute_s = max(map(worked, self.programs))
-        return IterationTime(compute_s, compress_s, total - compute_s - compress_s)
+        """Returns the iteration until its last stage is done. Communicate has all that is no work of that stage."""
+        found = []
+        for at, end in enumerate(finish(self.programs, link)):
+            busy, sent_s = end + self.compress_s[at], replay.seconds(self.rounds[at], *link)
+            total = busy + max(0.0, sent_s - self.delay * busy) / self.period
+            compute_s = worked(self.programs[at])
+            found.append(IterationTime(compute_s, self.compress_s[at], total - compute_s - self.compress_s[at]))
+        return max(found, key=lambda one: one.total)
 
     def bytes_most(self) -> float:
         """Returns what the busiest node sends in an iteration."""

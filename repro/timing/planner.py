@@ -25,7 +25,7 @@ from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.screen import milliseconds
 from repro.tables import Row
-from repro.timing import node_profile, predict, to_target
+from repro.timing import dry_run, node_profile, predict, to_target
 from repro.timing.predict import RELAXES, Iteration
 from repro.train import aggregator
 from repro.waiting import track
@@ -65,12 +65,17 @@ class Choice:
     def keys(self) -> list[str]:
         """Returns the command-line settings that select it, besides the model, the nodes and the network."""
         config = self.config
-        found = [f"algo={config.algo.name}"] + ([f"density={config.density:g}"] if config.algo.sparse else [])
+        found = [f"algo={config.algo.name}"] + ([f"density={written(config.density)}"] if config.algo.sparse else [])
         found += [f"algo.wire={config.algo.wire}"] if config.algo.wire != "pairs" else []
         if config.bucket_mb is not None:
-            found += [f"bucket_mb={config.bucket_mb:g}", "overlap=on"]
+            found += [f"bucket_mb={written(config.bucket_mb)}", "overlap=on"]
             found += ["scope=bucket"] if config.algo.sparse else []
         return found
+
+
+def written(value: float) -> str:
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)  # with six digits it would be another run
 
 
 def candidates(
@@ -88,6 +93,9 @@ def candidates(
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
     found, refused, unbucketed = list[Config](), list[Config](), list[str]()
     for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
+        if config.nodes > dry_run.MOST_THREADS and algorithms.of(config.algo).messages_depend_on_values:
+            refused.append(config)
+            continue
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):
             continue
         for size in buckets_mb:
@@ -103,6 +111,7 @@ def candidates(
             else:
                 found.append(bucketed)
     if not found and refused:
+        dry_run.check_ranks(refused[0].algo, refused[0].nodes)
         aggregator.check(refused[0])
     if not found and unbucketed:
         raise ConfigError(
@@ -117,10 +126,13 @@ def left_out(configs: Iterable[Config]) -> list[str]:
     """Returns a line for each algorithm that is refused also without buckets, with the reason."""
     lines = {}
     for config in configs:
+        why = "as it would not train"
         try:
             aggregator.check(_whole(config))
+            why = "as its messages cannot be predicted"
+            dry_run.check_ranks(config.algo, config.nodes)
         except ConfigError as error:
-            lines[config.algo.name] = f"Left out: {config.algo.name}, as it would not train. {error}"
+            lines[config.algo.name] = f"Left out: {config.algo.name}, {why}. {error}"
     return list(lines.values())
 
 
@@ -130,9 +142,11 @@ def _whole(config: Config) -> Config:
 
 def with_wires(config: Config, wires: Sequence[str] | None) -> list[Config]:
     """Returns `config` with each of the wire formats, if it sends pairs. Raises ConfigError."""
-    if wires is None or not algorithms.of(config.algo).sends_pairs:
+    if wires is None:
         return [config]
     formats = [dataclasses.replace(config.algo, wire=wire) for wire in wires]  # type: ignore[arg-type]  # it checks
+    if not algorithms.of(config.algo).sends_pairs:
+        return [config]
     return [dataclasses.replace(config, algo=algo) for algo in formats]
 
 

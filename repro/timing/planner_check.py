@@ -47,6 +47,8 @@ def measure(configs: Sequence[Config], out: Path, say: Callable[[str], None]) ->
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench regret needs cluster=lab.")
+        if config.nodes == 1:
+            raise ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=2 or more.")
     node_profile.check_nothing_stated(configs)
     node_profile.check_unstated(configs, "timed on this machine")
     split = cases(configs)

@@ -49,12 +49,19 @@ def run(
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
     dry_run.check_whole(configs)
+    for config in configs:
+        dry_run.check_ranks(config.algo, config.nodes)
     node_profile.check_unstated(configs, "node=")
     if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
         raise ConfigError(
             f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
             + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
             + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
+        )
+    if traces and (behind := [config for config in configs if algorithms.delay(config.algo)]):
+        raise ConfigError(
+            f"algo={behind[0].algo.name}: its messages travel in the background, and a trace has messages after "
+            "compute alone; leave --trace out, or type algo=local_sgd"
         )
     node_profile.set_threads(configs[0])
     timed: Timed = {}
@@ -90,8 +97,9 @@ def run(
         print(screen.sentence(f"{line['model']}, {line['parameters']:,} parameters{about}: {won}"))
     if out is not None:
         wire = configs[0].network
+        network = {"name": wire.name, "alpha_s": wire.alpha_s, "beta_s_per_byte": wire.beta_s_per_byte}
         report = {
-            "network": {"name": wire.name, "alpha_s": wire.alpha_s, "beta_s_per_byte": wire.beta_s_per_byte},
+            "network": None if any(key.startswith("network") for key in labels) else network,  # None: it is in the rows
             "density": selected.pop() if len(selected := densities(configs)) == 1 else None,
             "crossover": found,
             "rows": rows,
@@ -168,7 +176,7 @@ def row(
     wraps, period = algorithms.of(config.algo).wraps, algorithms.period(config.algo)
     rounds = bucket_rounds(config, shapes or []) if wraps else all_rounds(config, parameters, k, shapes)
     if trace is not None:
-        known = {"compute": node.compute_s, "compress": node.compress_s}
+        known = {"compute": node.compute_s, "compress": node.compress_s if config.nodes > 1 else 0.0}
         seconds = {part: each * period for part, each in known.items() if each}
         execution_traces.write(trace, rounds, seconds)
     communicate = replay.seconds(rounds, *link) / period

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from repro.compression.pair_sizes import LOSSLESS
 from repro.config.groups import title
-from repro.config.schema import Config
+from repro.config.schema import INCIDENTAL_OPTIONS, Config
 from repro.report import summaries, time_to_target
 from repro.report.as_published import OPTIONS
 from repro.report.group import Group
@@ -43,7 +44,7 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
         group
         for group in groups
         if group.model == config.model.name
-        and group.settings["data"]["name"] == config.data.name
+        and inputs_alike(group.settings, config)
         and steps_alike(group.settings, config)
         and (group.settings.get("clip_grad") or 0.0) == config.clip_grad
         and (exact and group.algo == "dense" or same(group.settings, config))
@@ -80,6 +81,35 @@ def steps(found: Reach, config: Config) -> list[float]:
     """Returns the steps in which `config` takes as many samples as each seed did, from the fewest to the most."""
     batch = config.nodes * config.batch_per_node * config.accumulate
     return sorted(samples / batch for samples in found.samples)
+
+
+def inputs_alike(settings: Row, config: Config) -> bool:
+    """Returns whether a run with `settings` trained the same network on the same data; of what images, is its `data`.
+
+    Numbers in a summary have six digits.
+    """
+    data, ours = settings["data"], config.data
+    read = (data["name"], data["classes"], data["image_size"], data.get("sequence", 0))
+    return (
+        read == (ours.name, ours.classes, ours.image_size, ours.sequence)
+        and equal(_decisive(data["options"]), _decisive(ours.options))
+        and equal(settings["model"]["options"], config.model.options)
+    )
+
+
+def _decisive(options: Row) -> Row:
+    return {name: value for name, value in options.items() if name not in INCIDENTAL_OPTIONS}
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Compares values, or all of a list or of a dictionary, as far as a summary's six digits go."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=1e-5)
+    return bool(one == other)
 
 
 def steps_alike(settings: Row, config: Config) -> bool:

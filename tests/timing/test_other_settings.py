@@ -17,6 +17,7 @@ def test_what_is_typed_makes_the_updates_of_the_run(group: Group) -> None:
     data = [f"data={settings['data']['name']}"]
     (config,) = compose([f"model={group.model}", *data, *place, *other_settings.typed(group)])
     assert to_target.same(settings, config) and to_target.steps_alike(settings, config)
+    assert to_target.inputs_alike(settings, config)
 
 
 def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_named() -> None:
@@ -26,6 +27,14 @@ def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_named() -> 
     assert line.startswith(f"  {words}  (87.3 %; epoch 84, n = 1)")
     (own,) = compose(["model=resnet20", "nodes=32", *words.replace("'", "").split()])
     assert other_settings.said(0.85, [*ranked, own], COMMITTED) == []
+
+
+def test_those_named_are_on_the_images_of_those_that_are_ranked() -> None:
+    ranked = compose(["model=resnet20", "nodes=4", "algo=dense,topk", "density=0.001"])
+    (data,) = {group.data for group in to_target.comparable(0.8, ranked, COMMITTED)}
+    there = [group for group in COMMITTED if group.data == data]
+    said = other_settings.said(0.8, ranked, COMMITTED)
+    assert said == other_settings.said(0.8, ranked, there) and 1 < len(said) == len(set(said))
 
 
 def test_only_runs_beside_those_that_are_ranked_and_that_got_there_are_named() -> None:

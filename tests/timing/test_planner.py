@@ -76,6 +76,14 @@ def test_an_algorithm_that_would_not_train_is_named_beside_those_that_would() ->
     assert all("takes the place of momentum" in line for line in said)
 
 
+def test_an_algorithm_of_which_too_many_ranks_would_run_is_named_beside_the_others() -> None:
+    """It ended the ranking of all, after minutes of timing the others."""
+    own = compose(["model=resnet20", "nodes=300", "algo=dense,oktopk"])
+    assert {config.algo.name for config in planner.candidates(own, "all", [None])} == {"dense"}
+    (said,) = planner.left_out(own)
+    assert said.startswith("Left out: oktopk, as its messages cannot be predicted. nodes=300")
+
+
 def test_a_check_that_ends_early_leaves_the_rows_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +129,7 @@ def test_two_levels_of_machines_are_not_predicted() -> None:
 
 def test_what_it_says_to_type_is_what_it_would_run() -> None:
     given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
-    for choice in ranked("algo=dense,topk"):
+    for choice in ranked("algo=dense,topk", "density=0.0009765625"):
         words = planner.run_command(choice, given).split()
         assert words[:2] == ["repro", "run"]
         assert compose(words[2:]) == [choice.config]

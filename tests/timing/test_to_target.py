@@ -102,6 +102,20 @@ def test_a_planned_run_with_another_rate_or_batch_has_no_curve_of_these(other: s
     assert len(to_target.of(own("batch_per_node=1", "accumulate=2", "nodes=16")["dense"], groups())) == 1
 
 
+@pytest.mark.parametrize("other", ["data.flip=false", "data.pad=0", "data.std=[10,10,10]"])
+def test_a_planned_run_on_other_inputs_has_no_curve_of_these(other: str) -> None:
+    assert to_target.of(own(other)["dense"], groups()) == []
+    (usual, changed) = (compose(["model=resnet20", "nodes=4", "algo=dense", *more])[0] for more in ([], [other]))
+    assert to_target.of(usual, to_target.trained()) and not to_target.of(changed, to_target.trained())
+
+
+def test_a_planned_network_of_another_size_has_no_curve_of_these() -> None:
+    trained = [group.settings for group in to_target.trained() if group.model == "lstm_small"]
+    for other, known in (("model.width=200", True), ("model.width=20", False), ("data.sequence=5", False)):
+        (config,) = compose(["model=lstm_small", "data=text", other])
+        assert [to_target.inputs_alike(settings, config) for settings in trained] == [known] * len(trained)
+
+
 def test_dense_that_clips_is_another_run_too() -> None:
     assert to_target.of(own("clip_grad=0.1")["dense"], groups()) == []
 
