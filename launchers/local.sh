@@ -27,4 +27,5 @@ fi
 lines=0
 while IFS= read -r line || [[ -n $line ]]; do lines=$((lines + 1)); done <"$manifest"
 # xargs gives up where a command dies by a signal, as by the kernel where memory is short: the others are to go on.
-seq "$lines" | xargs -r -n 1 -P "$at_once" bash -c '"$@" || exit 1' run "${python[@]}" -m repro run --manifest "$manifest" --line
+# It takes this script's place, so that to end the script is to begin no other run.
+exec xargs -r -n 1 -P "$at_once" bash -c '"$@" || exit 1' run "${python[@]}" -m repro run --manifest "$manifest" --line < <(seq "$lines")

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import socket
+
 import torch
 import torch.distributed as dist
 
 from repro.cluster.environment import Place
-from repro.config.schema import Config, ConfigError
+from repro.config.schema import Config, ConfigError, RunError
 
 
 def own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
     """Returns whether every rank has a GPU that no other rank has; all ranks get the same answer.
 
     Compares the GPUs' UUIDs: SLURM may show each task one GPU only, which every task then counts as the first.
+    Raises RunError where some ranks have a GPU and others none: these would hold up all, and times would be of both.
     """
     uuid = f"{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
     store.set(f"gpu/{place.rank}", uuid)
+    store.set(f"host/{place.rank}", socket.gethostname())
     everyone = [store.get(f"gpu/{number}") for number in range(place.size)]
+    if without := [number for number, its in enumerate(everyone) if any(everyone) and not its]:
+        host = store.get(f"host/{without[0]}").decode()
+        raise RunError(
+            f"rank {without[0]} on {host} has no GPU, and others have: leave {host} out, or type device=cpu for all"
+        )
     return all(everyone) and len(set(everyone)) == place.size
 
 

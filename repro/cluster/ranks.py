@@ -179,7 +179,7 @@ def run_rank(
                 elif wires is not None:
                     wire = transport.MemoryTransport(place.rank, wires)
                 else:
-                    wire = _join(place, store, device if own_gpu else None)
+                    wire = _join(config, place, store, device if own_gpu else None)
             except (ConfigError, KeyboardInterrupt) as error:
                 start.failed(store, place.rank, error)
                 raise
@@ -195,10 +195,18 @@ def run_rank(
             wire.close()
 
 
-def _join(place: Place, store: dist.Store, gpu: torch.device | None) -> transport.GroupTransport:
+def _join(config: Config, place: Place, store: dist.Store, gpu: torch.device | None) -> transport.GroupTransport:
     if gpu is not None:
         return transport.nccl(store, place.rank, place.size, transport.NEVER_S, gpu)
-    return transport.gloo(store, place.rank, place.size, transport.NEVER_S)
+    try:
+        return transport.gloo(store, place.rank, place.size, transport.NEVER_S)
+    except RuntimeError as error:
+        if "[127." in str(error) and find_place(config) is not None:
+            raise RunError(
+                f"{error}. Where machines' names lead to 127.0.1.1 on themselves, export GLOO_SOCKET_IFNAME=INTERFACE "
+                "(docs/slurm.md)"
+            ) from error
+        raise
 
 
 def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:

@@ -5,6 +5,8 @@ Gloo itself would wait for that rank and ignore signals.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +20,8 @@ from repro.config.schema import Config, ConfigError, RunError
 if TYPE_CHECKING:
     import torch.distributed as dist
 
-HURRY_S = 3.0  # the same, once the run was told to stop: there is nothing to save yet
+TELL_S = 15.0  # to wait for rank 0 to come, where one that cannot begin has something to say
+HURRY_S = 3.0  # to wait for a rank, once the run was told to stop: there is nothing to save yet
 NAP_S = 0.02
 
 
@@ -48,9 +51,15 @@ def meet(config: Config, place: Place, timeout_s: float) -> dist.Store:
     import torch.distributed as dist
 
     try:
-        return dist.PrefixStore(str(config.folder), place.store(timeout_s))
+        return dist.PrefixStore(_name(config), place.store(timeout_s))
     except (RuntimeError, ValueError) as error:  # torch's own, and of torchrun's variables
         raise RunError(f"rank {place.rank} did not reach the store of rank 0: {error}") from error
+
+
+def _name(config: Config) -> str:
+    """Returns what names a run to all its ranks, also to one that has found other data, and so has another folder."""
+    same = dataclasses.replace(config, data=dataclasses.replace(config.data, fingerprint=""))
+    return f"{same.run_id} of {config.data.root}"
 
 
 def load(config: Config, place: Place, store: dist.Store, share: Callable[[Config], Any]) -> Any:
@@ -65,7 +74,7 @@ def load(config: Config, place: Place, store: dist.Store, share: Callable[[Confi
 def tell(config: Config, place: Place, error: ConfigError) -> None:
     """Tells ranks that wait for this one to begin `config` why it does not, if there is a store by now."""
     with suppress(RunError):  # all ranks may have found the same error, and rank 0 be gone
-        failed(meet(config, place, HURRY_S), place.rank, error)
+        failed(meet(config, place, TELL_S), place.rank, error)
 
 
 def failed(store: dist.Store, rank: int, error: BaseException) -> RunError:
@@ -77,6 +86,11 @@ def failed(store: dist.Store, rank: int, error: BaseException) -> RunError:
         return RunError(store.get(CAUSE).decode())
     except RuntimeError:  # the store went with rank 0
         return RunError(reason if known else f"rank 0 ended while rank {rank} started: look in the log for its error")
+
+
+def is_lost(error: str) -> bool:
+    """Returns whether a run's error says that ranks are not there: those of a launcher do not come back."""
+    return re.match(r"rank [\d, ]+ (is gone|is frozen or gone|did not start)", error) is not None
 
 
 def _key(rank: int) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from repro.runs.status import Run
 
 RESULTS = Path("results/runs")
 
@@ -40,6 +43,7 @@ def status(
 
     It reads the run folders, and the queue where there is one: runs need not have been launched from here.
     """
+    from repro import screen
     from repro.config.groups import group_options
     from repro.config.schema import ConfigError
     from repro.runs import status as state
@@ -47,20 +51,26 @@ def status(
     if results != RESULTS and not results.is_dir():
         raise ConfigError(f"--results {results}: there is no such folder.")
     if experiment is not None and experiment not in group_options("experiment"):
-        begun = sorted({run.name.partition("/")[0] for run in state.survey(results)})
+        begun = experiments(state.survey(results)[0])
         if experiment not in begun:
             raise ConfigError(
                 f"{experiment}: no runs of it are under {results}; there are {', '.join(begun) or 'none'}."
             )
     while True:
-        runs = state.survey(results, experiment)
+        runs, problem = state.survey(results, experiment)
         if watch:
             typer.echo("\033[2J\033[H", nl=False)  # clear the terminal
-        begun = sorted({run.name.partition("/")[0] for run in state.survey(results)}) if experiment and not runs else []
+        begun = experiments(state.survey(results)[0]) if experiment and not runs else []
         nothing = f"no runs under {results}: start one with `repro run` or `repro launch`"
         if begun:
             nothing = f"{experiment}: no runs of it are under {results}; there are {', '.join(begun)}"
         typer.echo(state.table(runs) if runs else nothing)
-        if not watch or all(run.state not in ("running", "pending") for run in runs):
+        if problem:
+            typer.echo(screen.sentence(f"squeue: {problem}; what waits in the queue is not known"))
+        if not watch or not (problem or any(run.state in ("running", "pending") for run in runs)):
             return
         time.sleep(5)
+
+
+def experiments(runs: list[Run]) -> list[str]:
+    return sorted({run.name.partition("/")[0] for run in runs})

@@ -1,8 +1,8 @@
 """Gives a folder one owner at a time: `owner.json` names the process, its heartbeat shows that it lives.
 
-A crash leaves the file behind. It is stale when its process is gone (same host: at once, by pid and start
-time), when its heartbeat has stopped (another host: after STALE_S), or when an earlier start of this very
-SLURM job left it (at once: SLURM ends one before it begins the next). The check and the take-over happen
+A crash leaves the file behind. It is stale when its process is gone (same host, boot and container: at once, by
+pid and start time), when its heartbeat has stopped (elsewhere: after STALE_S), or when an earlier start of this
+very SLURM job left it (at once: SLURM ends one before it begins the next). The check and the take-over happen
 under a file lock that the kernel drops with the process: two starters cannot both find the same owner stale.
 An owner that was only stopped (SLURM's suspend), for longer than STALE_S, ends when it goes on and finds
 another's name.
@@ -103,7 +103,7 @@ def holder(folder: Path) -> dict[str, Any] | None:
         return None
     if ended(owner.get("job"), environment.start()):
         alive = False
-    elif owner["host"] == socket.gethostname():
+    elif owner["host"] == socket.gethostname() and owner.get("kernel", here := _kernel()) == here:
         alive = process_start(owner["pid"]) == owner["start"]
     else:
         alive = abs(_age(folder)) < STALE_S  # a living owner's date is never far in the future either
@@ -135,10 +135,19 @@ def process_start(pid: int) -> str | None:
         return None
 
 
+def _kernel() -> str:
+    """Returns what tells machines, and containers that see other processes, apart where they have one name; or ""."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
 def _this_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(), "start": process_start(os.getpid()), "host": socket.gethostname(),
-        "job": environment.start(),
+        "kernel": _kernel(), "job": environment.start(),
     }  # fmt: skip
 
 

@@ -179,23 +179,26 @@ def write_status(
 
 
 def refused(config: Config, error: str) -> None:
-    """Writes `failed` for a launched run that could not begin, for `repro status`; once it has, nothing."""
-    if not (config.folder / "status.json").exists():
-        config.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(config.folder / "config.yaml", to_yaml(config))
-        write_status(config.folder, "failed", 0, 0, error)
+    """Writes `failed` for a run that could not begin or go on, for `repro status`; where it has by now, nothing."""
+    _fail(config, error, ("preempted",))
 
 
-def failed(folder: Path, error: str) -> None:
-    """Writes `failed` for a rank 0 that could not, if the state is `running` and no other process holds the folder."""
+def failed(config: Config, error: str) -> None:
+    """Writes `failed` for a rank 0 that could not, unless the run has ended or another process holds the folder."""
+    _fail(config, error, ("running", "preempted"))
+
+
+def _fail(config: Config, error: str, states: Sequence[str]) -> None:
+    folder = config.folder
     status, owner = read_object(folder / "status.json"), lock.holder(folder)
     ours = owner is None or owner["pid"] == os.getpid() or owner.get("job") == (environment.start() or "none")
-    if status.get("state") != "running" or not ours:
-        return
-    try:
-        write_status(folder, "failed", status.get("step", 0), status.get("steps", 0), error)
-    except OSError:
-        return  # the error itself still reaches the screen
+    with suppress(OSError):  # the error itself still reaches the screen
+        if not (folder / "status.json").exists() and ours:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "config.yaml", to_yaml(config))
+            write_status(folder, "failed", 0, 0, error)
+        elif status.get("state") in states and ours:
+            write_status(folder, "failed", status.get("step", 0), status.get("steps", 0), error)
 
 
 def state(folder: Path) -> str | None:

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -33,12 +33,52 @@ class Run:
     error: str | None = None
 
 
-def survey(results: Path, experiment: str | None = None) -> list[Run]:
-    """Returns every run under `results`, begun or waiting in the queue, of one experiment or of all."""
-    waiting, _ = queued(results)  # what the folders say is worth reading without it
-    begun = set(run_folder.run_folders(results))
-    folders = sorted(folder for folder in begun | waiting.keys() if experiment in (None, folder.parent.name))
-    return [run(folder, waiting.get(folder)) for folder in folders]
+def survey(results: Path, experiment: str | None = None) -> tuple[list[Run], str]:
+    """Returns every run under `results`, begun, launched or waiting in the queue, of one experiment or of all.
+
+    The text says why the queue did not answer, "" if it did or there is none: what the folders say is worth reading
+    without it.
+    """
+    waiting, problem = queued(results)
+    begun, launched = set(run_folder.run_folders(results)), _launched(results)
+    folders = begun | waiting.keys() | launched.keys()
+    found = []
+    for folder in sorted(folder for folder in folders if experiment in (None, folder.parent.name)):
+        one = run(folder, waiting.get(folder))
+        if one.state == "new" and folder in launched and waiting_is_known(problem):
+            one = replace(one, error=f"launched, and neither begun nor in the queue: see {launched[folder]}")
+        found.append(one)
+    return found, problem
+
+
+def waiting_is_known(problem: str) -> bool:
+    """Returns whether there is a queue, and it said what waits in it."""
+    return not problem and shutil.which("squeue") is not None
+
+
+def _launched(results: Path) -> dict[Path, Path]:
+    """Returns run folder -> the folder of its last launch."""
+    return {
+        folder: manifest.parent
+        for manifest in sorted((results / LAUNCHES).glob("*/*.jsonl"))
+        for folder in _listed(results, manifest)
+        if folder is not None
+    }
+
+
+def _listed(results: Path, manifest: Path) -> list[Path | None]:
+    """Returns the folder on each line of a manifest, None for a line that cannot be read."""
+    found: list[Path | None] = []
+    try:
+        lines = manifest.read_text().rstrip("\n").split("\n")
+    except (OSError, ValueError):
+        return []
+    for line in lines:
+        try:
+            found.append(results / json.loads(line)["run"])
+        except (ValueError, KeyError, TypeError):
+            found.append(None)
+    return found
 
 
 def states(configs: Iterable[Config], results: Path, submitting: bool) -> dict[Path, str]:
@@ -96,9 +136,9 @@ def queued(results: Path) -> tuple[dict[Path, Job], str]:
         launch, _, shape = name.removeprefix(JOB_PREFIX).rpartition("-")
         manifest = results / LAUNCHES / launch / f"{shape}.jsonl"
         if name.startswith(JOB_PREFIX) and task.isdigit() and manifest.is_file():
-            try:
-                folder = results / json.loads(manifest.read_text().split("\n")[int(task) - 1])["run"]
-            except (OSError, ValueError, IndexError, KeyError, TypeError):
+            listed = _listed(results, manifest)
+            folder = listed[int(task) - 1] if 0 < int(task) <= len(listed) else None
+            if folder is None:
                 continue  # which run the job is cannot be told
             active = state in ("RUNNING", "COMPLETING", "SUSPENDED")
             if active or folder not in jobs:

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import preempt
+from repro.cluster import environment, preempt
 from repro.config.schema import Config
 from repro.iteration_time import is_measured
 from repro.runs import progress, run_name
 from repro.tables import Row
+
+UPLOAD_S = 60.0  # that a job waits for at a run's end: at its time limit it still has to go back into the queue
 
 # (experiment, folder of all runs, where to draw) -> the experiment's figures by name, and its claims with verdicts.
 # Both are of every finished run there, so that the last run's copy has them all.
@@ -58,13 +60,15 @@ class Mirror:
             mode = "offline"
         if wandb.run is not None:  # of a mirror that failed: init would go on with it
             wandb.run.finish()
+        known = "finish_timeout" in getattr(wandb.Settings, "model_fields", {})
+        limit: dict[str, Any] = {"finish_timeout": UPLOAD_S} if environment.job() and known else {}
         self.run = wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
             id=self.identity,
             resume="allow" if mode == "online" else None,
             dir=config.folder, config=dataclasses.asdict(config),
-            settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True),
+            settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True, **limit),
         )  # fmt: skip
         self.step = self.run.starting_step  # W&B drops lines of earlier steps
         # Runs of other batches lie over each other by epoch; by step they would not.

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from repro.cluster import ranks, threads
+from repro.cluster import ranks, start, threads
+from repro.cluster.environment import find_place
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
@@ -41,7 +42,7 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
     Returns the summary; on other ranks than 0 that torchrun or srun started, only the state. Raises RunError, and
     ConfigError before anything is written.
     """
-    possible.check(config)
+    _check_possible(config)
     if interrupt is not None:
         interrupt.stops_at = None  # that of the run before
     machine.rates()  # for provenance.json: nothing else of ours runs yet
@@ -49,13 +50,23 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
         if config.node is not None and before_run is not None:
             return timed_only.run(config, before_run, interrupt)
         main = functools.partial(train, before_run=before_run)
-        failed = functools.partial(run_folder.failed, config.folder)
+        failed = functools.partial(run_folder.failed, config)
         return ranks.launch(config, main, load_data, interrupt, failed)
     except RunError as error:
-        run_folder.failed(config.folder, str(error))  # rank 0 may have died before it could say so
+        run_folder.failed(config, str(error))  # rank 0 may have died before it could say so
         raise
     except KeyboardInterrupt:
-        run_folder.failed(config.folder, "stopped at once by a second Ctrl-C")
+        run_folder.failed(config, "stopped at once by a second Ctrl-C")
+        raise
+
+
+def _check_possible(config: Config) -> None:
+    """Raises ConfigError; the ranks that wait for this one, on a machine that lacks a GPU for example, end with it."""
+    try:
+        possible.check(config)
+    except ConfigError as error:
+        if (place := find_place(config)) is not None:
+            start.tell(config, place, error)
         raise
 
 

@@ -82,6 +82,9 @@ def _run(
                 summaries.append(summary)
                 failures += summary["state"] not in ("done", "preempted")
                 stopped = summary["state"] == "preempted"
+            if place is not None and summary.pop("lost", False):
+                _say("Stopped: without that rank none of the other runs can begin.", speaks and len(configs) > 1)
+                break
             if stopped:
                 _say("Stopped as asked; the same command goes on from here.", speaks)
                 break
@@ -176,12 +179,16 @@ def _loop() -> Any:
 def _guarded(
     config: Config, before_run: BeforeRun, interrupt: preempt.Interrupt, starts_ranks: bool, speaks: bool, only: bool
 ) -> dict[str, Any]:
-    """Trains one run; returns its summary. In a sweep, any failure is printed and kept in it, and the rest runs."""
+    """Trains one run; returns its summary. In a sweep, any failure is printed and kept in it, and the rest runs.
+
+    `lost` in it says that ranks are not there any more.
+    """
     try:
         return _one(config, before_run, interrupt, starts_ranks, speaks)
     except Exception as error:
         if only and not isinstance(error, RunError):
             raise
+        lost = isinstance(error, RunError) and start.is_lost(str(error))
         if isinstance(error, RunError | ConfigError | OSError):
             text = explain(error) if isinstance(error, OSError) else str(error)
             _say(f"repro: {text}", True)
@@ -189,7 +196,7 @@ def _guarded(
                 run_folder.refused(config, text)
         else:  # a defect of this suite: its traceback is wanted
             traceback.print_exception(error)
-        return {**run_folder.summary(config.folder), "state": "failed"}
+        return {**run_folder.summary(config.folder), "state": "failed", "lost": lost}
 
 
 def _one(

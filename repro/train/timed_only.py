@@ -23,7 +23,7 @@ DESCRIPTION = "none: nothing is trained"
 
 def run(config: Config, before_run: Lines, interrupt: Interrupt | None) -> Any:
     """Measures as `config` says; returns the summary. Raises RunError."""
-    failed = functools.partial(run_folder.failed, config.folder)
+    failed = functools.partial(run_folder.failed, config)
     return ranks.launch(
         config, functools.partial(time_it, before_run=before_run), ranks.no_data, interrupt, failed=failed
     )

@@ -6,8 +6,10 @@ import threading
 from dataclasses import replace
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from repro.cluster import threads
+from repro.cluster import devices, start, threads
 from repro.cluster.devices import device_of
 from repro.cluster.environment import (
     FIRST_PORT,
@@ -190,6 +192,23 @@ def test_an_address_that_is_another_machines_is_not_this_ones(monkeypatch):
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
     assert own_address() == ""
+
+
+def test_a_rank_without_a_gpu_beside_others_that_have_one_is_named():
+    """All took gloo without a word, and waited for the processor of a machine whose driver was broken."""
+    store = dist.HashStore()
+    store.set("gpu/0", "GPU-1")
+    store.set("host/0", "n1")
+    with pytest.raises(RunError, match="rank 1 on .* has no GPU, and others have: leave .* out, or type device=cpu"):
+        devices.own_gpus(store, Place(1, 2, 0, 1), torch.device("cpu"))
+    store.set("gpu/0", "")
+    assert not devices.own_gpus(store, Place(1, 2, 0, 1), torch.device("cpu"))
+
+
+def test_ranks_with_other_data_meet_all_the_same():
+    """So that they are told; by their folders' names they waited half an hour for each other."""
+    mine, other, root = (compose(words)[0] for words in ([], ["data.fingerprint=0123456789ab"], ["data.root=other"]))
+    assert start._name(mine) == start._name(other) != start._name(root) and mine.folder != other.folder
 
 
 def test_the_lab_takes_no_gpu(monkeypatch):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from repro.cluster import slurm
@@ -42,6 +43,22 @@ def test_a_run_that_is_killed_does_not_end_the_others(tmp_path):
     command = ["bash", str(slurm.launchers() / "local.sh"), str(manifest)]
     done = subprocess.run(command, env={**os.environ, "PYTHON": str(python)}, capture_output=True, text=True)
     assert done.stdout.split("\n")[:4] == [f"line {number}" for number in range(1, 5)] and done.returncode != 0
+
+
+def test_who_ends_local_begins_no_other_run(tmp_path):
+    """The script was gone, and the runs went on to begin one after the other."""
+    python, manifest = tmp_path / "python", tmp_path / "n2.jsonl"
+    python.write_text('#!/usr/bin/env bash\necho "line ${*: -1}" >>lines\nsleep 1\n')
+    python.chmod(0o755)
+    manifest.write_text("{}\n" * 4)
+    command = ["bash", str(slurm.launchers() / "local.sh"), str(manifest)]
+    script = subprocess.Popen(command, env={**os.environ, "PYTHON": str(python)}, cwd=tmp_path)
+    while not (tmp_path / "lines").exists():
+        time.sleep(0.02)
+    script.terminate()
+    script.wait()
+    time.sleep(1.5)
+    assert (tmp_path / "lines").read_text() == "line 1\n"
 
 
 def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):

@@ -151,15 +151,34 @@ except (ConfigError, RunError) as error:
 """
 
 
-def test_a_rank_without_its_data_ends_the_others_at_once(tmp_path: Path) -> None:
+CHECK = """
+import os
+from repro.config.compose import compose
+from repro.config.schema import ConfigError, RunError
+from repro.train import loop, possible
+
+def check(config):
+    if os.environ["RANK"] == "1":
+        raise ConfigError("this machine lacks a GPU")
+
+possible.check = check
+try:
+    loop.run(compose(["nodes=2", "data=synthetic", "timeout_s=60", "wandb.mode=disabled"])[0])
+except (ConfigError, RunError) as error:
+    print(f"{type(error).__name__} of rank {os.environ['RANK']}: {error}", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("script", "lacks"), [(SHARE, "the images"), (CHECK, "a GPU")])
+def test_a_rank_that_cannot_begin_ends_the_others_at_once(script: str, lacks: str, tmp_path: Path) -> None:
     """They waited `timeout_s`, half an hour, and said that it had not started."""
-    (tmp_path / "share.py").write_text(SHARE)
+    (tmp_path / "share.py").write_text(script)
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "share.py"]
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(run, capture_output=True, text=True, timeout=50, cwd=tmp_path, env=here)
     assert sorted(done.stdout.splitlines()) == [
-        "ConfigError of rank 1: this machine lacks the images",
-        "RunError of rank 0: rank 1 could not start: this machine lacks the images",
+        f"ConfigError of rank 1: this machine lacks {lacks}",
+        f"RunError of rank 0: rank 1 could not start: this machine lacks {lacks}",
     ], done.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from repro.cli import app
 from repro.cluster import slurm
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
@@ -239,9 +240,9 @@ def test_states(sweep, tmp_path):
     run_folder.write_status(folder, "done", 5, 5)
     assert status.run(folder, status.Job("running")).state == "done"
     (folder / "metrics.jsonl").write_text('{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1')
-    shown = status.table(status.survey(tmp_path))
+    shown = status.table(status.survey(tmp_path)[0])
     assert "accuracy (%)" in shown and "50.0" in shown and "5/5" in shown and shown.endswith("1 done")
-    assert status.survey(tmp_path, "other") == []
+    assert status.survey(tmp_path, "other")[0] == []
 
 
 def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypatch):
@@ -255,7 +256,29 @@ def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypat
         list(launch(configs, None, False, []))
     assert any("--array=1-" in line for line in launch(configs, None, True, []))
     finish(configs[0])
-    assert [run.state for run in status.survey(tmp_path / "runs")] == ["done"]
+    assert [run.state for run in status.survey(tmp_path / "runs")[0]] == ["done"]
+
+
+def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch, capsys):
+    """Where all tasks died at once, `repro status` said that there were no runs."""
+    answers = {"squeue": "cat queue 2>&1 && [ ! -s queue ]", "sbatch": "echo 1", "scontrol": "echo MaxArraySize=1001"}
+    for program, text in answers.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "queue").touch()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    configs = placed(sweep, tmp_path / "runs")
+    list(launch(configs, None, False, []))
+    found, problem = status.survey(tmp_path / "runs")
+    assert {run.name for run in found} == {f"{c.folder.parent.name}/{c.run_id}" for c in configs} and not problem
+    assert all(run.state == "new" and "neither begun nor in the queue: see" in run.error for run in found)
+    finish(configs[0])
+    assert sorted(run.state for run in status.survey(tmp_path / "runs")[0]) == ["done"] + ["new"] * (len(configs) - 1)
+    (tmp_path / "queue").write_text("Socket timed out")
+    found, problem = status.survey(tmp_path / "runs")
+    assert problem and not any(run.error for run in found), "what waits is not known"
+    app(["status", "--results", str(tmp_path / "runs")], standalone_mode=False)
+    assert "what waits in the queue is not known" in capsys.readouterr().out
 
 
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):

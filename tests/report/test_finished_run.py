@@ -200,7 +200,7 @@ def test_every_damage_is_left_out_by_name_and_the_rest_is_collected(made: Config
         # what else reads a run folder, before or after a run
         status.run(place, None), run_folder.summary(place), lock.holder(place), same_data.trained_on(place)
         assert run_folder.state(place) in ("done", "failed", "finished", "text", None), name
-    listed = {run.name: run for run in status.survey(tmp_path)}
+    listed = {run.name: run for run in status.survey(tmp_path)[0]}
     assert {f"{place.parent.name}/{place.name}" for place in [*places.values(), good]} <= set(listed)
     table = status.table(list(listed.values()))
     assert all(place.parent.name in table for place in [*places.values(), good])

@@ -41,6 +41,17 @@ def test_an_earlier_start_of_the_same_job_has_ended(tmp_path, monkeypatch):
     assert holder(tmp_path) is not None
 
 
+def test_an_owner_in_another_container_of_this_name_lives_by_its_date(tmp_path):
+    """Its process is not to be seen from here: two trained into one folder."""
+    left_behind(tmp_path, start="1", kernel=f"{lock._kernel()} of another")
+    assert holder(tmp_path) is not None
+    date = (tmp_path / "owner.json").stat().st_mtime - lock.STALE_S
+    os.utime(tmp_path / "owner.json", (date, date))
+    assert holder(tmp_path) is None
+    left_behind(tmp_path, start="1", kernel=lock._kernel())
+    assert holder(tmp_path) is None, "of here it is gone at once"
+
+
 @pytest.mark.parametrize("away", [-3600, 3600, 10**9])
 def test_an_owner_elsewhere_lives_by_its_date_and_not_by_one_of_the_future(tmp_path, away):
     """Its heartbeat keeps the date near the file system's own clock, so one far from it, either way, is nobody's."""

@@ -102,10 +102,25 @@ def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> Non
 
 def test_failed_speaks_for_a_rank_0_that_could_not(config: Config) -> None:
     with open_folder(config):
-        run_folder.failed(config.folder, "rank 2 died")
+        run_folder.failed(config, "rank 2 died")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
-    run_folder.failed(config.folder, "a later, less informative one")
+    run_folder.failed(config, "a later, less informative one")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
+
+
+def test_a_run_that_does_not_begin_or_go_on_is_known_to_have_failed(config: Config) -> None:
+    """Without a folder nobody saw it, and the reason of one that was stopped before stayed in the log."""
+    run_folder.failed(config, "rank 1 did not start")
+    assert (run_folder.state(config.folder), run_folder.summary(config.folder)["state"]) == ("failed", "failed")
+    for tell in (run_folder.failed, run_folder.refused):
+        run_folder.write_status(config.folder, "preempted", 3, 9)
+        tell(config, "no GPU here")
+        status = json.loads((config.folder / "status.json").read_text())
+        assert (status["state"], status["step"], status["error"]) == ("failed", 3, "no GPU here")
+    run_folder.write_status(config.folder, "done", 9, 9)
+    run_folder.failed(config, "too late")
+    run_folder.refused(config, "too late")
+    assert run_folder.state(config.folder) == "done"
 
 
 def test_a_full_disk_is_no_done_run(config: Config) -> None:
