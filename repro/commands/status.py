@@ -56,6 +56,7 @@ def status(
             raise ConfigError(
                 f"{experiment}: no runs of it are under {results}; there are {', '.join(begun) or 'none'}."
             )
+    answered = False
     while True:
         runs, problem = state.survey(results, experiment)
         if watch:
@@ -67,7 +68,9 @@ def status(
         typer.echo(state.table(runs) if runs else nothing)
         if problem:
             typer.echo(screen.sentence(f"squeue: {problem}; what waits in the queue is not known"))
-        if not watch or not (problem or any(run.state in ("running", "pending") for run in runs)):
+        answered = answered or not problem
+        open_ = any(run.state in ("running", "pending") for run in runs)
+        if not watch or not (open_ or (problem and answered)):  # a queue that answered once will again
             return
         time.sleep(5)
 

@@ -82,7 +82,7 @@ class Config(Checked):
             object.__setattr__(self, "density", 1.0)
             object.__setattr__(self, "density_warmup", [])
         for name, folder in (("results", self.results), ("data.root", self.data.root)):
-            if not folder.strip():
+            if not folder:
                 raise ConfigError(f"{name}={folder}: type a folder; {name}=. is this one.")
         if self.model.reads != self.data.kind:
             other = {"text": "type data=text or data=ptb", "images": "type data=cifar10, or model=lstm for text"}

@@ -39,7 +39,7 @@ def survey(results: Path, experiment: str | None = None) -> tuple[list[Run], str
     The text says why the queue did not answer, "" if it did or there is none: what the folders say is worth reading
     without it.
     """
-    waiting, problem = queued(results)
+    waiting, problem = queued(results) if (results / LAUNCHES).is_dir() else ({}, "")
     begun, launched = set(run_folder.run_folders(results)), _launched(results)
     folders = begun | waiting.keys() | launched.keys()
     found = []
@@ -129,7 +129,7 @@ def queued(results: Path) -> tuple[dict[Path, Job], str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {}, str(error)
     if done.returncode:
-        return {}, done.stderr.strip() or "it failed"
+        return {}, (done.stderr.strip() or "it failed").splitlines()[0]
     jobs: dict[Path, Job] = {}
     for words in (line.split("|") for line in done.stdout.splitlines()):
         name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
