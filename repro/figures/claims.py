@@ -227,9 +227,16 @@ def _smaller(measured: list[Row], rows: list[Row]) -> Iterator[str]:
     for size in sorted((m for m in sizes if any(m < row["parameters"] for row in rows)), reverse=True):
         factors = crossover([row for row in of_both if row["parameters"] == size])
         wins = ", ".join(f"{nodes} ({factor.mean:.2f} ×)" for nodes, factor in factors.items() if factor.low > 1)
-        where = f"only at P = {wins}" if wins else f"at no P up to {max(factors, default=0)}"
+        open_ = ", ".join(
+            f"{nodes} ({factor.low:.2f} to {factor.high:.2f} ×)"
+            for nodes, factor in factors.items()
+            if factor.low <= 1 <= factor.high
+        )
+        where = (
+            f"faster only at P = {wins}" if wins else f"not shown to be faster at any P up to {max(factors, default=0)}"
+        )
         if factors:
-            yield f"m = {_millions(size)}: faster {where}"
+            yield f"m = {_millions(size)}: {where}" + (f", undecided at P = {open_}" if open_ else "")
 
 
 def _millions(parameters: int) -> str:

@@ -200,8 +200,12 @@ def _notes(rows: list[Row]) -> list[str]:
         seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
         averaged = any(row["epochs_averaged"] > 1 for row in ours)
         mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if averaged else ""
+        sizes = {row["lr"] * (row["gain"] or 0.0) / momentum.usual_lr(row["model"]) for row in ours}
+        most = max(sizes, default=1.0)
+        larger = f"; updates up to {most:.3g} times as large as its" if most > 1.01 else ""
         lines.append(
-            f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule and seed; {seeds}{mean}."
+            f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule and seed{larger}; "
+            f"{seeds}{mean}."
         )
     if len(ours) < len(rows):
         lines.append(

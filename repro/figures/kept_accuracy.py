@@ -90,7 +90,8 @@ def draw(rows: list[Row]) -> Figure:
         panels[1][column].set_xscale("log")
         panels[1][column].set_xlabel("GB sent, busiest node")
     _legend.of_panels(figure, figure.axes)
-    _legend.note(figure, *_draw.runs_note(rows), *_ends_note(rows), _commands(rows))
+    cut = f"Accuracies more than {POINTS:g} points below the best are cut off."
+    _legend.note(figure, *_draw.runs_note(rows), *_ends_note(rows), cut, _commands(rows))
     return figure
 
 
@@ -176,6 +177,8 @@ def _best_of(ends: list[Row]) -> str:
     larger = f", updates {_size(ours):g} times as large as dense's" * (_size(ours) != 1)
     if _size(ours) != 1 and (as_large := every.get(_size(ours))):
         share = f" ({100 * as_large['test_accuracy']:.2f} % with updates as large){share}"
+    elif _size(ours) != 1:
+        share += "; dense with updates as large was not trained whole"
     return (
         f"On {ours['nodes']} nodes gTop-k without momentum (density {ours['density']:g}{larger}, "
         f"`algo.wire={ours['format']}`) ends at {' and dense at '.join(accuracies)}{share} "

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
-from repro.report import momentum, prefixes
+from repro.report import momentum, prefixes, same_settings
 from repro.report.as_published import other_options
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -20,7 +20,7 @@ TITLE = "Where momentum comes: stability on a quadratic, and accuracy of runs"
 WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
-ALSO = (ANALYSIS, _curves.CONVERGENCE)
+ALSO = (ANALYSIS, _curves.CONVERGENCE, "repro run experiment=wire_formats")
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
@@ -59,12 +59,19 @@ def _runs(results: Results) -> Iterator[Row]:
     for kind in sorted(set(map(prefixes.kind, mine)), key=str):
         alike = [group for group in mine if prefixes.kind(group) == kind]
         whole = [group for group in results.groups("convergence") if prefixes.kind(group) == kind]
+        settings = {_identity(group) for group in (*alike, *whole)}
+        more = [group for group in results.groups("wire_formats", ACCURACY) if prefixes.kind(group) == kind]
+        whole += [group for group in more if _identity(group) in settings]  # other seeds of a setting
         ends = {min((group.epochs, group.schedule) for group in alike)}
         ends |= {(group.epochs, group.schedule) for group in alike if group.whole}
         for epoch, schedule in sorted(ends):
             over = prefixes.averaged(alike[0], epoch)
             for pooled in prefixes.at_epoch((*whole, *alike), epoch, over):
                 yield _row_of(pooled, schedule, epoch, over)
+
+
+def _identity(group: Group) -> str:
+    return same_settings.identity(vars(group), whole=not group.compressed)
 
 
 def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:

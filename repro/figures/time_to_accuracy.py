@@ -202,7 +202,8 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
         "Minutes = epochs to the target in committed curves x an iteration: compute and compress of one rank, medians "
         "over the committed runs of like settings that one kind of machine timed; messages by the published formulas "
         "on the bandwidth, with the latency of the runs' network. "
-        f"A target is reached at {time_to_target.RULE}. "
+        f"A target is reached at {time_to_target.RULE}; before the learning rate drops accuracy moves by points from "
+        "one epoch to the next, so that this may be some epochs early. "
         "Bands: from the soonest seed to the last; none where n = 1 or all seeds got there in the same epoch. "
         "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger batches.",
         *lines,

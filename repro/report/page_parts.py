@@ -30,7 +30,9 @@ def status(data: Results, _: str) -> str:
     asked = {row["claim"].removesuffix(", published node"): row for row in reversed(_rows(data, "claims"))}
     words = Counter(row["verdict"] for row in asked.values())
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    lines = [f"**Claims.** Of {words.total()} claims of the paper that are checked here: {counts}."]
+    derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked.values())
+    of_formulas = f" ({derived} of them derived here from the paper's cost formulas)" if derived else ""
+    lines = [f"**Claims.** Of {words.total()} claims of the paper that are checked here: {counts}{of_formulas}."]
     densities = 1, data.paper["training"]["density"]
     trained = [
         group
