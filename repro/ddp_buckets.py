@@ -38,6 +38,8 @@ class Layout:
 
     def final(self, bucket: int, parameters: Sequence[Tensor]) -> None:
         """Keeps which parameters a final bucket has. Raises ConfigError where the saved one had others."""
+        if any(id(parameter) not in self.numbers for parameter in parameters):
+            raise ConfigError("a State is of one DistributedDataParallel: make another for each model")
         found = [self.numbers[id(parameter)] for parameter in parameters]
         if self.buckets.setdefault(bucket, found) != found:
             raise ConfigError(OTHERS)

@@ -86,6 +86,12 @@ def wrap(
     return node
 
 
+class Copied:
+    """Stands for a Node in a copy of the model, for an average of weights or a file: no optimizer sends for it."""
+
+    def forward(self, model: nn.Module, arguments: Any) -> None: ...
+
+
 class Node:
     """This rank's part: `algorithm` (its `density` may be changed between steps), and the traffic of the last step."""
 
@@ -103,6 +109,9 @@ class Node:
             self.weights = split(self.weight, layers)
             self.flatten_weights()
             self.algorithm.begin(self.weight)
+
+    def __reduce__(self) -> tuple[type[Copied], tuple[()]]:
+        return Copied, ()
 
     @property
     def traffic(self) -> Traffic:

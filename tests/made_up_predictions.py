@@ -7,6 +7,8 @@ def tradeoff() -> dict[str, Any]:
     """Two networks by two: gTop-k on the slower, dense on the faster; with latency, averages in the background."""
     grid = {"over_second": [[3, 1], [3, 1.5]], "over_dense": [[4, 1], [4, 1.5]], "over_exact": [[4, 1], [4, 1.5]]}
     return {
+        "node": "paper",
+        "density": 0.001,
         "contenders": ["dense", "gtopk", "async_average"],
         "below_dense": {"32": [None, 0.5, 0.7]},
         "on_map": {"32": [True, True, True]},

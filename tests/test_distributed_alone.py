@@ -1,5 +1,6 @@
 """The algorithms in loops of a user's own: what one rank can show alone, and what is refused."""
 
+import copy
 from contextlib import nullcontext
 
 import pytest
@@ -254,3 +255,31 @@ def test_density_may_change_between_steps(alone):
         optimizer.step()
         assert node.gradient.count_nonzero() <= entries(density, M)
         optimizer.zero_grad()
+
+
+def test_a_wrapped_model_is_copied_averaged_and_saved_as_a_plain_one(alone, tmp_path):
+    """What the hooks are of has a process group, which cannot be copied."""
+    model = torchrun_loops.Network(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    distributed.wrap(model, optimizer, "gtopk", density=0.05)
+    average = torch.optim.swa_utils.AveragedModel(model)
+    for number in range(2):
+        model(torchrun_loops.INPUTS[number]).square().mean().backward()
+        optimizer.step()
+        average.update_parameters(model)
+    torch.save(model, tmp_path / "model")
+    saved, copied = torch.load(tmp_path / "model", weights_only=False), copy.deepcopy(model)
+    for one in (saved, copied):
+        assert torch.equal(one(torchrun_loops.INPUTS[0]), model(torchrun_loops.INPUTS[0]))
+    assert average(torchrun_loops.INPUTS[0]).shape == model(torchrun_loops.INPUTS[0]).shape
+
+
+def test_a_state_is_of_one_model(alone):
+    state = distributed.State("gtopk", density=0.1)
+    models = [torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 10, bias=False)) for _ in range(2)]
+    for model in models:
+        model.register_comm_hook(state, distributed.hook)
+    with pytest.raises((ConfigError, RuntimeError), match="a State is of one DistributedDataParallel"):
+        for _ in range(4):
+            for model in models:
+                model(torch.ones(2, 10)).square().sum().backward()

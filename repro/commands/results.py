@@ -30,30 +30,41 @@ def collect(
     ] = True,
 ) -> None:
     """Make one small summary for each experiment: mean, deviation, n, seeds, run ids, versions. Only
-    finished runs count, unless you say --stopped. They come to those that the summaries have, of which only the same
-    runs are replaced.
+    finished runs count, unless you say --stopped. They come to those that the summaries have; a setting's
+    runs are replaced where all of its seeds ran again.
 
     \b
     repro results collect
     repro results collect --runs /scratch/runs --only convergence
     repro results collect --only convergence --replace      of these runs alone, without those that were there
     """
+    from repro.config.schema import ConfigError
     from repro.report import from_run_folders, pool_seeds, summaries
     from repro.runs import places
     from repro.screen import plural
 
     places.check_folder(out)
+    failed = False
     collected, left_out = from_run_folders.collect(runs, only or [], stopped, times)
     if add:
         existing = summaries.saved(out)
-        collected = {
-            name: pool_seeds.pool(existing[name], new) if name in existing else new for name, new in collected.items()
-        }
+        for name in collected.keys() & existing.keys():
+            try:
+                collected[name] = pool_seeds.pool(existing[name], collected[name], left_out.append)
+            except ConfigError as error:  # the other experiments are saved all the same
+                left_out.append(f"{name}: {error}")
+                del collected[name]
+                failed = True
     for path in summaries.save(collected, out):
         groups = collected[path.stem]["groups"]
-        typer.echo(f"{path}: {plural(sum(len(group['runs']) for group in groups), 'run')} in {len(groups)} settings")
+        runs_said = plural(sum(len(group["runs"]) for group in groups), "run")
+        typer.echo(f"{path}: {runs_said} in {plural(len(groups), 'setting')}")
     for line in left_out:
         typer.echo(f"left out, {line}")
+    if collected and (unread := summaries.unread(out)):
+        typer.echo(unread)
+    if failed:
+        raise typer.Exit(1)
 
 
 def docs(

@@ -48,14 +48,19 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
         epochs = max(counts, key=lambda epochs: (counts[epochs], epochs))
         return _one_each([group for group in of_model if group.settings["epochs"] == epochs])
     longest = _one_each(as_it_is)
-    ends: dict[Any, int] = {}
+    ends: dict[Any, float] = {}
     for group in longest:
         for place in (group.nodes, _panel(group)):
-            ends[place] = max(ends.get(place, 0), group.settings["epochs"])
+            ends[place] = max(ends.get(place, 0), _length(group))
     shown = [group for group in longest if 2 * ends[_panel(group)] >= ends[group.nodes]]
-    originals = {_without_data(group): group.settings["epochs"] for group in shown if not group.encoded}
-    wanted = {_panel(group) for group in shown if originals.get(_without_data(group), 0) < group.settings["epochs"]}
+    originals = {_without_data(group): _length(group) for group in shown if not group.encoded}
+    wanted = {_panel(group) for group in shown if originals.get(_without_data(group), 0) < _length(group)}
     return [group for group in shown if not group.encoded or _panel(group) in wanted]
+
+
+def _length(group: Group) -> float:
+    """Returns the epochs that a run was to have; of one that was to stop after some steps, those that it has."""
+    return group.settings["epochs"] if group.settings["steps"] is None else group.epochs
 
 
 def _one_each(groups: Sequence[Group]) -> list[Group]:
@@ -84,14 +89,19 @@ def rows(results: Results, experiment: str, measure: Metric | None = None) -> li
 def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
     """Returns the reference curves for the settings of the uncompressed `groups`, in the columns of ours.
 
-    Of groups on several P, those of the fewest nodes have curves beside them: references are of 4 and 8.
+    Of groups on several P, those of the fewest nodes that any are like have curves beside them: these are of 4 and 8.
     """
     made = []
     fewest_last = sorted(groups, key=lambda group: -group.nodes)
-    for group in {g.model: g for g in fewest_last if g.curve and not g.compressed}.values():
-        batch, lr = group.batch, group.settings["lr"]
+    known = {
+        g.model: (g, runs)
+        for g in fewest_last
+        if g.curve and not g.compressed
+        and (runs := reference_curves.beside(results.reference, g.model, g.batch, g.settings["lr"], g.nodes))
+    }  # fmt: skip
+    for group, runs in known.values():
         columns = dict.fromkeys(of_group(group)[0])
-        for run in reference_curves.beside(results.reference, group.model, batch, lr, group.nodes):
+        for run in runs:
             same = {name: run[name] for name in ("model", "density", "nodes", "batch_per_node")}
             same |= {
                 "algo": reference_curves.algo(run),

@@ -20,6 +20,8 @@ def cells(results: Results, nodes: int) -> list[Row]:
             "source": "simulated",
             "model": one["model"],
             "nodes": one["nodes"],
+            "density": summary.get("density"),
+            "node": summary.get("node"),
             "relax": one["relax"],
             "alpha_s": alpha,
             "bits_per_s": bits,

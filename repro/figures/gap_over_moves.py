@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from repro.config.groups import group_options
 from repro.figures import _curves, _draw, _legend
 from repro.report import momentum, moves, pairs, prefixes, reference_curves
 from repro.report.group import Group
@@ -200,7 +201,8 @@ def _notes(rows: list[Row]) -> list[str]:
         seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
         averaged = any(row["epochs_averaged"] > 1 for row in ours)
         mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if averaged else ""
-        sizes = {row["lr"] * (row["gain"] or 0.0) / momentum.usual_lr(row["model"]) for row in ours}
+        known = [row for row in ours if row["gain"] and row["model"] in group_options("model")]
+        sizes = {row["lr"] * row["gain"] / momentum.usual_lr(row["model"]) for row in known}
         most = max(sizes, default=1.0)
         larger = f"; updates up to {most:.3g} times as large as its" if most > 1.01 else ""
         lines.append(

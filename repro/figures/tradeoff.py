@@ -25,6 +25,12 @@ COLOURS = ("#56B4E9", "#F0E442", "#BBBBBB", "#332288", "#999933", "#882255", "#D
 SIZE = 6  # points, of a name in its region
 LETTER = 0.55 * SIZE / 72  # inches, a letter's width
 
+SECONDS = {  # by what tradeoff.node was
+    "paper": "compute is the published (a P102-100's) and compress is timed here (one core of a CPU), a mixture: "
+    "tradeoff.node=measured has both from one machine",
+    "measured": "compute and compress are timed on one machine (one core of a CPU)",
+}
+
 Cell = tuple[int, int]
 
 
@@ -51,11 +57,11 @@ def draw(rows: list[Row]) -> Figure:
     names = sorted(colours, key=lambda name: (-sum(row["fastest"] == name for row in rows), name))
     shades = {name: sorted({shade(row, colours) for row in rows if row["fastest"] == name}) for name in names}
     _legend.draw(figure, {_draw.algo_name(name): [Patch(facecolor=one) for one in own] for name, own in shades.items()})
+    density = "" if rows[0]["density"] is None else f", density {rows[0]['density']:g}"
+    seconds = SECONDS.get(rows[0]["node"], f"seconds of compute and of compress are stated ({rows[0]['node']})")
     _legend.note(
         figure,
-        f"P = {rows[0]['nodes']}, density 0.001. Predicted: the algorithms' own messages on the cost model; compute is "
-        "the published (a P102-100's) and compress is timed here (one core of a CPU), a mixture: "
-        "tradeoff.node=measured has both from one machine. "
+        f"P = {rows[0]['nodes']}{density}. Predicted: the algorithms' own messages on the cost model; {seconds}. "
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "

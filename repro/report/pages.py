@@ -40,7 +40,9 @@ def update(root: Path, write: bool, more: Mapping[str, Part] | None = None) -> l
 
     `more` holds the parts that only a command can make. Raises ConfigError.
     """
-    data, parts = summaries.load(), {**PARTS, **(more or {})}
+    own = root / "results"
+    data = summaries.load(own if (own / "paper.yaml").is_file() else None)
+    parts = {**PARTS, **(more or {})}
     if not (root / "docs").is_dir():
         raise ConfigError(f"{root} has no docs/: type this in a checkout of the suite, or name one.")
     stale = []

@@ -7,7 +7,7 @@ both summaries have them; old summaries of several seeds do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 from itertools import compress
 from typing import Any
 
@@ -20,20 +20,23 @@ from repro.report.same_settings import Group, identity, same_data, went_on
 from repro.tables import Row
 
 
-def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object] = len) -> dict[str, Any]:
     """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
     Seeds of other data make a group of their own. A run that had stopped, and went on, replaces its shorter group.
 
-    New runs that the old group already holds change nothing. Raises ConfigError where only some of the seeds ran again,
-    because a mean cannot be taken apart.
+    New runs that the old group already holds beside others change nothing, which `say` is told. Raises ConfigError
+    where only some of the seeds ran again, because a mean cannot be taken apart.
     """
     groups = [group for group in there["groups"] if not went_on(group, new)]
     for group in new["groups"]:
         name = identity(group)
         same = [n for n, other in enumerate(groups) if identity(other) == name and same_data(other, group)]
         if same:
-            groups[same[0]] = _pooled(groups[same[0]], group)
+            before = groups[same[0]]
+            groups[same[0]] = _pooled(before, group)
+            if groups[same[0]] is before:
+                say(f"{', '.join(group['runs'])}: left as it was, pooled with seeds that did not run again")
         else:
             groups.append(group)
     return {**new, "groups": sorted(groups, key=identity)}
@@ -51,8 +54,9 @@ def _pooled(there: Group, new: Group) -> Group:
             f"{_text(new['seeds'])}. A mean cannot be taken apart: give runs of all of its seeds, or of others alone."
         )
     sizes = len(there["seeds"]), len(new["seeds"])
-    times = [there["iteration_time"]] * sizes[0]
-    if same_machine.alike(there["machine"], new["machine"]):  # else they stay those of the machine that is named
+    timed = there if there["iteration_time"] or not new["iteration_time"] else new  # whose machine is named
+    times = [timed["iteration_time"]] * len(timed["seeds"])
+    if timed is there and new["iteration_time"] and same_machine.alike(there["machine"], new["machine"]):
         times += [new["iteration_time"]] * sizes[1]
     members = sorted(zip(there["seeds"] + new["seeds"], there["runs"] + new["runs"], strict=True))
     later = {row["epoch"]: row for row in new["curve"]}
@@ -64,6 +68,7 @@ def _pooled(there: Group, new: Group) -> Group:
         "seed_accuracies": [each[seed] for seed, _ in members] if len(each) == len(members) else [],
         "curve": [_row(row, later[row["epoch"]], *sizes) for row in there["curve"] if row["epoch"] in later],
         "iteration_time": middle(times),
+        "machine": timed["machine"],
     }
     return rounded(pooled)
 

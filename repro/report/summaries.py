@@ -48,6 +48,14 @@ def folder() -> Path:
     raise ConfigError("results/paper.yaml is missing: run from the root of a checkout of the suite.")
 
 
+def unread(place: Path) -> str:
+    """Says that figures are not drawn from what was written to `place`; "" where they are."""
+    read = folder()
+    if read.resolve() == place.resolve():
+        return ""
+    return f"repro plot and repro report read {read}, not {place}: what a run folder holds they draw with --runs FOLDER"
+
+
 def timed_batch(paper: dict[str, Any], model: str) -> int:
     """Returns the samples of an iteration that was timed for the paper; of the LSTM those of the authors' settings."""
     parts = paper["breakdown_gtopk_32_nodes"]

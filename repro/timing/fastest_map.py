@@ -7,7 +7,6 @@ applies the mean gradient, or where committed runs do not show that it ends more
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -27,7 +26,7 @@ from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.verdicts import MARGIN
-from repro.runs import provenance
+from repro.runs import places, provenance
 from repro.timing import kept_times, node_profile
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire
 from repro.train import ending
@@ -36,6 +35,7 @@ from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/tradeoff.json")
 COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: those of the figure
+DRAWN = 32  # nodes of the figure's maps
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
 
 
@@ -60,6 +60,7 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
             f"type one value of {', '.join(keys)}, and move {OUT} elsewhere before another"
         )
     node_profile.set_threads(configs[0])
+    places.check_folder(OUT.parent)
     summary = begun(configs)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
     for text, sizes in _left_out(summary).items():
@@ -71,7 +72,10 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     todo = sum((config.model.name, config.nodes) in left for config in configs)
     with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
         _predict(configs, left, summary, wires, say, advance)
-    say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}\nDraw them: repro plot figures --only tradeoff")
+    say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}")
+    drawn = any(one["nodes"] == DRAWN for one in summary["maps"])
+    also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {DRAWN} nodes alone"
+    say(summaries.unread(OUT.parents[1]) or also)
 
 
 def _predict(
@@ -135,7 +139,7 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "contenders": list(algos), "relaxes": [relaxes(algo) for algo in algos.values()],
         "options": [kept_times.options(algo) for algo in algos.values()],
     })  # fmt: skip
-    before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    before = summaries.read_json(OUT) if OUT.exists() else {}
     predicted_on = {row["nodes"] for row in before.get("rows", [])}
     shown = _beside_dense(list(algos.values()), settings["density"], predicted_on | {one.nodes for one in configs})
     if before:

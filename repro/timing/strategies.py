@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -16,10 +15,10 @@ from repro.comm.traffic import Link
 from repro.config.compose import algorithm, named_network
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
-from repro.report import same_machine
+from repro.report import same_machine, summaries
 from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
-from repro.runs import provenance
+from repro.runs import places, provenance
 from repro.timing import dry_run, kept_times, node_profile, pipelined, predict, stated_stages
 from repro.train.split import Block, Split, balanced
 from repro.whole_files import write_whole
@@ -42,7 +41,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     node_profile.check_unstated(configs, "the published ones")
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
-    before = json.loads(OUT.read_text()) if OUT.exists() else {}
+    before = summaries.read_json(OUT) if OUT.exists() else {}
+    places.check_folder(OUT.parent)
     timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
     wires = [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks]
@@ -92,7 +92,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
     text = ",\n".join(json_text(rounded(row)) for row in rows)
     write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
-    say(f"{OUT}: {len(rows)} predictions\nDraw them: repro plot figures --only strategies")
+    say(f"{OUT}: {len(rows)} predictions")
+    say(summaries.unread(OUT.parents[1]) or "Draw them: repro plot figures --only strategies")
 
 
 def settings_of(before: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:

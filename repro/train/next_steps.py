@@ -96,7 +96,8 @@ def _figures(config: Config) -> Iterator[Suggestion]:
     if config.experiment == "default":  # nothing is for it
         return
     for item in sorted(write_items.fed_by(config.experiment), key=lambda item: item.name != config.experiment):
-        part = config.epochs < config.schedule_epochs and not config.scale_schedule and item.draw is not None
+        cut = config.steps is not None or (config.epochs < config.schedule_epochs and not config.scale_schedule)
+        part = cut and item.draw is not None
         # curves of one setting are drawn once, the longest, and committed ones may be longer
         which, alone = ("of these runs alone", ["--alone"]) if part else (", with these runs in it", [])
         yield f"the {item.name} {write_items.kind_of(item)}{' ' * part}{which}", [

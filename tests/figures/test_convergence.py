@@ -132,6 +132,18 @@ def test_encoded_images_have_a_panel_until_all_their_runs_got_as_far_on_the_orig
     assert shown(*encoded, originals[0], changed(run("gtopk", 95), data="cifar10")) == {encoded[0]["data"], "cifar10"}
 
 
+def test_a_run_that_stops_after_some_steps_counts_by_its_epochs() -> None:
+    """One of two steps had a column of its own, and took the place of the reference curves."""
+    tried = changed(run("dense", 141), steps=2, nodes=2, batch_per_node=4)
+    tried["curve"] = [row | {"epoch": 0.01} for row in tried["curve"][:1]]
+    rows = convergence.table(results(tried, run("dense", 141), run("gtopk", 141)))
+    assert {row["source"] for row in rows} == {"trained", "reference"}
+    beside = changed(run("topk", 141), steps=2)
+    beside["curve"], beside["data"] = tried["curve"], "digits"
+    rows = convergence.table(results(beside, run("dense", 141), run("gtopk", 141)))
+    assert "digits" not in {row["data"] for row in rows}
+
+
 def test_another_density_is_another_curve_with_its_label() -> None:
     """Both were one line, from the end of one back to the beginning of the other."""
     groups = run("gtopk", 141), changed(run("gtopk", 141), density=0.01, density_warmup=[]), run("dense", 141)

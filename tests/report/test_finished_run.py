@@ -251,6 +251,13 @@ def test_what_is_collected_comes_to_what_is_there_unless_it_is_to_take_its_place
     file.write_text(json.dumps({"experiment": "families", "groups": [committed]}))
     assert sorted(collect()) == sorted(collect()) == ["resnet20", "vgg16"]
     assert collect("--replace") == ["resnet20"]
+    mixed = own | {"seeds": [0, 1], "runs": [*own["runs"], "another"], "seed_accuracies": []}
+    for seeds, runs, code in (([0, 1], mixed["runs"], 0), ([1, *own["seeds"]], ["another", "one"], 1)):
+        file.write_text(json.dumps({"experiment": "families", "groups": [mixed | {"seeds": seeds, "runs": runs}]}))
+        before = file.read_bytes()
+        monkeypatch.setattr(sys, "argv", line.split())
+        assert cli._call() == code
+        assert json.loads(before)["groups"] == json.loads(file.read_text())["groups"]
 
 
 OF_A_START = [

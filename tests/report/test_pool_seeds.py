@@ -40,3 +40,20 @@ def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
         assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
         mine = rounded([row["test_accuracy"] for row in short["curve"]])
         assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
+
+
+def test_runs_collected_without_their_seconds_leave_those_that_are_there() -> None:
+    """`--no-times` emptied them, for all seeds of the setting."""
+    timed, plain = group("resnet20", "gtopk"), group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
+    plain |= {"iteration_time": [], "machine": plain["machine"] | {"cpu": "Another"}}
+    for pooled in (pool_seeds._pooled(timed, plain), pool_seeds._pooled(plain, timed)):
+        assert pooled["iteration_time"] == timed["iteration_time"] and pooled["machine"] == timed["machine"]
+        assert pooled["seeds"] == [0, 7]
+
+
+def test_a_seed_that_ran_again_alone_leaves_a_mean_as_it_was_and_says_so() -> None:
+    there, again, said = group("resnet20", "gtopk", n_seeds=2), group("resnet20", "gtopk"), list[str]()
+    again["runs"] = there["runs"][:1]
+    assert pool_seeds.pool({"groups": [there]}, {"groups": [again]}, said.append)["groups"] == [there]
+    (line,) = said
+    assert line.startswith(again["runs"][0]) and "left as it was" in line
