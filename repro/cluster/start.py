@@ -59,7 +59,7 @@ def meet(config: Config, place: Place, timeout_s: float) -> dist.Store:
 def _name(config: Config) -> str:
     """Returns what names a run to all its ranks, also to one that has found other data, and so has another folder."""
     same = dataclasses.replace(config, data=dataclasses.replace(config.data, fingerprint=""))
-    return f"{same.run_id} of {config.data.root}"
+    return f"{config.results}/{config.experiment}/{same.run_id} of {config.data.root}"
 
 
 def load(config: Config, place: Place, store: dist.Store, share: Callable[[Config], Any]) -> Any:

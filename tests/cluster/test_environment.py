@@ -207,8 +207,10 @@ def test_a_rank_without_a_gpu_beside_others_that_have_one_is_named():
 
 def test_ranks_with_other_data_meet_all_the_same():
     """So that they are told; by their folders' names they waited half an hour for each other."""
-    mine, other, root = (compose(words)[0] for words in ([], ["data.fingerprint=0123456789ab"], ["data.root=other"]))
-    assert start._name(mine) == start._name(other) != start._name(root) and mine.folder != other.folder
+    mine, other = (compose(words)[0] for words in ([], ["data.fingerprint=0123456789ab"]))
+    assert start._name(mine) == start._name(other) and mine.folder != other.folder
+    for words in (["data.root=other"], ["results=other"], ["seed=1"], ["experiment=momentum", "seed=0", "nodes=4"]):
+        assert start._name(compose(words)[0]) != start._name(mine), "one run would read another's keys"
 
 
 def test_the_lab_takes_no_gpu(monkeypatch):
