@@ -21,7 +21,8 @@ def own_gpus(store: dist.Store, place: Place, device: torch.device) -> bool:
     store.set(f"gpu/{place.rank}", uuid)
     store.set(f"host/{place.rank}", socket.gethostname())
     everyone = [store.get(f"gpu/{number}") for number in range(place.size)]
-    if without := [number for number, its in enumerate(everyone) if any(everyone) and not its]:
+    without = [number for number, its in enumerate(everyone) if not its]
+    if without and any(everyone):
         host = store.get(f"host/{without[0]}").decode()
         raise RunError(
             f"rank {without[0]} on {host} has no GPU, and others have: leave {host} out, or type device=cpu for all"

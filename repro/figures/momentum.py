@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
-from repro.report import momentum, prefixes, same_settings
+from repro.report import momentum, prefixes
 from repro.report.as_published import other_options
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -59,19 +59,15 @@ def _runs(results: Results) -> Iterator[Row]:
     for kind in sorted(set(map(prefixes.kind, mine)), key=str):
         alike = [group for group in mine if prefixes.kind(group) == kind]
         whole = [group for group in results.groups("convergence") if prefixes.kind(group) == kind]
-        settings = {_identity(group) for group in (*alike, *whole)}
+        settings = {prefixes.of_any_length(group) for group in (*alike, *whole)}
         more = [group for group in results.groups("wire_formats", ACCURACY) if prefixes.kind(group) == kind]
-        whole += [group for group in more if _identity(group) in settings]  # other seeds of a setting
+        whole += [group for group in more if prefixes.of_any_length(group) in settings]  # other seeds of a setting
         ends = {min((group.epochs, group.schedule) for group in alike)}
         ends |= {(group.epochs, group.schedule) for group in alike if group.whole}
         for epoch, schedule in sorted(ends):
             over = prefixes.averaged(alike[0], epoch)
             for pooled in prefixes.at_epoch((*whole, *alike), epoch, over):
                 yield _row_of(pooled, schedule, epoch, over)
-
-
-def _identity(group: Group) -> str:
-    return same_settings.identity(vars(group), whole=not group.compressed)
 
 
 def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:

@@ -20,7 +20,7 @@ from repro.report.same_settings import Group, identity, same_data, went_on
 from repro.tables import Row
 
 
-def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object] = len) -> dict[str, Any]:
+def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object] | None = None) -> dict[str, Any]:
     """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
     Seeds of other data make a group of their own. A run that had stopped, and went on, replaces its shorter group.
@@ -35,7 +35,7 @@ def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object
         if same:
             before = groups[same[0]]
             groups[same[0]] = _pooled(before, group)
-            if groups[same[0]] is before:
+            if groups[same[0]] is before and say is not None:
                 say(f"{', '.join(group['runs'])}: left as it was, pooled with seeds that did not run again")
         else:
             groups.append(group)

@@ -54,11 +54,16 @@ def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Poo
     return [_pooled(same, epoch, epochs) for same in of_one_setting(evaluated)]
 
 
+def of_any_length(group: Group) -> str:
+    """Returns what groups of one setting share, but for where they end."""
+    return same_settings.identity(vars(group), whole=not group.compressed)
+
+
 def of_one_setting(groups: Iterable[Group]) -> list[list[Group]]:
     """Returns the groups in lists of one setting, but for where they end, and one data."""
     settings: dict[str, list[list[Group]]] = {}
     for group in groups:
-        of_setting = settings.setdefault(same_settings.identity(vars(group), whole=not group.compressed), [])
+        of_setting = settings.setdefault(of_any_length(group), [])
         members = next((some for some in of_setting if all(_same_data(group, one) for one in some)), None)
         if members is None:
             of_setting.append(members := [])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,18 +43,14 @@ def survey(results: Path, experiment: str | None = None) -> tuple[list[Run], str
     waiting, problem = queued(results) if (results / LAUNCHES).is_dir() else ({}, "")
     begun, launched = set(run_folder.run_folders(results)), _launched(results)
     folders = begun | waiting.keys() | launched.keys()
+    known = not problem and shutil.which("squeue") is not None  # what waits in the queue
     found = []
     for folder in sorted(folder for folder in folders if experiment in (None, folder.parent.name)):
         one = run(folder, waiting.get(folder))
-        if one.state == "new" and folder in launched and waiting_is_known(problem):
+        if one.state == "new" and folder in launched and known:
             one = replace(one, error=f"launched, and neither begun nor in the queue: see {launched[folder]}")
         found.append(one)
     return found, problem
-
-
-def waiting_is_known(problem: str) -> bool:
-    """Returns whether there is a queue, and it said what waits in it."""
-    return not problem and shutil.which("squeue") is not None
 
 
 def _launched(results: Path) -> dict[Path, Path]:
@@ -66,7 +63,8 @@ def _launched(results: Path) -> dict[Path, Path]:
     }
 
 
-def _listed(results: Path, manifest: Path) -> list[Path | None]:
+@cache  # a manifest is written once, and read for each of its jobs, and by --watch again and again
+def _listed(results: Path, manifest: Path) -> Sequence[Path | None]:
     """Returns the folder on each line of a manifest, None for a line that cannot be read."""
     found: list[Path | None] = []
     try:

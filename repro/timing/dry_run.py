@@ -155,9 +155,14 @@ def _selecting(algo: Algo, rank: int, size: int, parameters: int, k: int) -> lis
     return collective.traffic.rounds
 
 
+def allows(algo: Algo, size: int) -> bool:
+    """Returns whether so many ranks can be recorded: all have to be run where messages depend on values."""
+    return size <= MOST_THREADS or not algorithms.of(algo).messages_depend_on_values
+
+
 def check_ranks(algo: Algo, size: int) -> None:
     """Raises ConfigError where all ranks have to be run, and are too many."""
-    if size > MOST_THREADS and algorithms.of(algo).messages_depend_on_values:
+    if not allows(algo, size):
         raise ConfigError(
             f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; type "
             f"nodes={MOST_THREADS} or fewer, or leave {algo.name} out of algo="

@@ -35,7 +35,6 @@ from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/tradeoff.json")
 COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: those of the figure
-DRAWN = 32  # nodes of the figure's maps
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
 
 
@@ -73,8 +72,8 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
         _predict(configs, left, summary, wires, say, advance)
     say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}")
-    drawn = any(one["nodes"] == DRAWN for one in summary["maps"])
-    also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {DRAWN} nodes alone"
+    drawn = any(one["nodes"] == COMPRESSED_AT for one in summary["maps"])
+    also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {COMPRESSED_AT} nodes alone"
     say(summaries.unread(OUT.parents[1]) or also)
 
 

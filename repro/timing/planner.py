@@ -27,7 +27,7 @@ from repro.screen import milliseconds
 from repro.tables import Row
 from repro.timing import dry_run, node_profile, predict, to_target
 from repro.timing.predict import RELAXES, Iteration
-from repro.train import aggregator
+from repro.train import aggregator, ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -65,17 +65,13 @@ class Choice:
     def keys(self) -> list[str]:
         """Returns the command-line settings that select it, besides the model, the nodes and the network."""
         config = self.config
-        found = [f"algo={config.algo.name}"] + ([f"density={written(config.density)}"] if config.algo.sparse else [])
+        found = [f"algo={config.algo.name}"]
+        found += [f"density={ending.cell(config.density)}"] if config.algo.sparse else []
         found += [f"algo.wire={config.algo.wire}"] if config.algo.wire != "pairs" else []
         if config.bucket_mb is not None:
-            found += [f"bucket_mb={written(config.bucket_mb)}", "overlap=on"]
+            found += [f"bucket_mb={ending.cell(config.bucket_mb)}", "overlap=on"]
             found += ["scope=bucket"] if config.algo.sparse else []
         return found
-
-
-def written(value: float) -> str:
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)  # with six digits it would be another run
 
 
 def candidates(
@@ -93,7 +89,7 @@ def candidates(
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
     found, refused, unbucketed = list[Config](), list[Config](), list[str]()
     for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
-        if config.nodes > dry_run.MOST_THREADS and algorithms.of(config.algo).messages_depend_on_values:
+        if not dry_run.allows(config.algo, config.nodes):
             refused.append(config)
             continue
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):

@@ -119,8 +119,7 @@ def steps_alike(settings: Row, config: Config) -> bool:
     """
     return (
         settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
-        and all(math.isclose(settings[name], getattr(config, name), rel_tol=1e-5) for name in STEPPED)
-        and settings["lr_drops"] == config.lr_drops
+        and all(equal(settings[name], getattr(config, name)) for name in (*STEPPED, "lr_drops"))
         and settings.get("weight_decay_of", "all") == config.weight_decay_of
     )
 

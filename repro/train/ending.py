@@ -138,8 +138,10 @@ def _overtakes(config: Config, k: int) -> str:
 
 
 def cell(value: Any) -> str:
-    """Writes a setting as it is typed."""
-    return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
+    """Writes a setting as it is typed: to six digits if that is all of it, as others would be another run's."""
+    if isinstance(value, float) and float(short := f"{value:g}") == value:
+        return short
+    return "" if value is None else str(value)
 
 
 def _columns(config: Config, summary: Summary, measures: Iterable[Metric], warm: bool, states: bool) -> dict[str, Any]:

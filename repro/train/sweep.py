@@ -79,10 +79,11 @@ def _run(
                 summary = _guarded(
                     config, before_run, interrupt, starts_ranks=place is None, speaks=speaks, only=len(configs) == 1
                 )
+                lost = summary.pop("lost", False)
                 summaries.append(summary)
                 failures += summary["state"] not in ("done", "preempted")
                 stopped = summary["state"] == "preempted"
-            if place is not None and summary.pop("lost", False):
+            if place is not None and not stopped and lost:
                 _say("Stopped: without that rank none of the other runs can begin.", speaks and len(configs) > 1)
                 break
             if stopped:

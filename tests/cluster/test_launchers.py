@@ -34,25 +34,26 @@ def test_the_python_of_the_marked_lines_wins(tmp_path):
         assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
-def test_a_run_that_is_killed_does_not_end_the_others(tmp_path):
-    """xargs gave up at the first command that a signal ended."""
-    python, manifest = tmp_path / "python", tmp_path / "n2.jsonl"
-    python.write_text('#!/usr/bin/env bash\necho "line ${*: -1}"\n[[ ${*: -1} != 2 ]] || kill -9 $$\n')
+def four_lines(folder: Path, does: str) -> tuple[list[str], dict[str, str]]:
+    """local.sh on a manifest of four lines, and its environment, in which Python is a script that `does` something."""
+    python, manifest = folder / "python", folder / "n2.jsonl"
+    python.write_text(f"#!/usr/bin/env bash\n{does}\n")
     python.chmod(0o755)
     manifest.write_text("{}\n" * 4)
-    command = ["bash", str(slurm.launchers() / "local.sh"), str(manifest)]
-    done = subprocess.run(command, env={**os.environ, "PYTHON": str(python)}, capture_output=True, text=True)
+    return ["bash", str(slurm.launchers() / "local.sh"), str(manifest)], {**os.environ, "PYTHON": str(python)}
+
+
+def test_a_run_that_is_killed_does_not_end_the_others(tmp_path):
+    """xargs gave up at the first command that a signal ended."""
+    command, env = four_lines(tmp_path, 'echo "line ${*: -1}"\n[[ ${*: -1} != 2 ]] || kill -9 $$')
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.stdout.split("\n")[:4] == [f"line {number}" for number in range(1, 5)] and done.returncode != 0
 
 
 def test_who_ends_local_begins_no_other_run(tmp_path):
     """The script was gone, and the runs went on to begin one after the other."""
-    python, manifest = tmp_path / "python", tmp_path / "n2.jsonl"
-    python.write_text('#!/usr/bin/env bash\necho "line ${*: -1}" >>lines\nsleep 1\n')
-    python.chmod(0o755)
-    manifest.write_text("{}\n" * 4)
-    command = ["bash", str(slurm.launchers() / "local.sh"), str(manifest)]
-    script = subprocess.Popen(command, env={**os.environ, "PYTHON": str(python)}, cwd=tmp_path)
+    command, env = four_lines(tmp_path, 'echo "line ${*: -1}" >>lines\nsleep 1')
+    script = subprocess.Popen(command, env=env, cwd=tmp_path)
     while not (tmp_path / "lines").exists():
         time.sleep(0.02)
     script.terminate()

@@ -108,8 +108,9 @@ def test_the_formula_has_the_open_files_of_ranks(tmp_path: Path) -> None:
 def test_starting_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "HURRY_S", 0.2)
     store = dist.HashStore()
-    with pytest.raises(RunError, match="rank 1, 2 did not start within 0.5 s after the others"):
+    with pytest.raises(RunError, match="rank 1, 2 did not start within 0.5 s after the others") as missing:
         start.assemble(store, 0, 3, 0.5, Interrupt())
+    assert start.is_lost(str(missing.value))
     with pytest.raises(RunError, match="rank 1, 2 did not"):  # told by another rank: at once
         start.assemble(store, 1, 3, 1000, Interrupt())
     told = Interrupt()

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro.cluster import stalls
+from repro.cluster import stalls, start
 from repro.cluster.stalls import Links, Others, Position
 from repro.comm.collective import Collective
 from repro.comm.subset import among
@@ -36,7 +36,8 @@ def test_slow_frozen_hanging_and_cut_off_are_told_apart() -> None:
     assert "rank 1 (for 50 s) hangs" in seen([waits, row(None, 1, still=stalls.STILL_BEATS)])
     assert seen([row(None, 1), row(None, 1, still=99)]) is None  # nobody waits for it
     gone = Position("recv with rank 0", 50.0, 1, pid=2**22 + 1, host=os.uname().nodename)
-    assert "rank 1 is frozen or gone" in seen([waits, gone], beats=False)
+    assert "rank 1 is frozen or gone" in (said := seen([waits, gone], beats=False))
+    assert start.is_lost(said) and not start.is_lost(seen([waits, row(None, 1, still=stalls.STILL_BEATS)]))
     cut = [
         row("all_reduce", 1, unreached=[2]),
         row("all_reduce", 1, unreached=[2]),

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro.cluster import preempt, ranks
+from repro.cluster import preempt, ranks, start
 from repro.cluster.watchdog import CAUSE, Position, diagnose, explain
 from repro.config.compose import compose
 from repro.config.schema import RunError
@@ -38,6 +38,7 @@ def test_diagnose_names_who_is_behind():
     assert stuck == "E. The others wait too: rank 1 in all_reduce with rank all; rank 2 in recv with rank 1"
     never = diagnose(0, "E", [here(wait, 1), None], [here(wait, 2), None])
     assert never.startswith("rank 1 is gone")
+    assert [start.is_lost(text) for text in (gone, late, stuck, never)] == [True, False, False, True]
 
 
 STOPPED = """

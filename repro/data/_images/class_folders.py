@@ -1,8 +1,6 @@
 """Reads small images from a folder or a zip file laid out as {train,test}/<class>/<image>, at any depth."""
 
-import lzma
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath, PurePosixPath
@@ -11,6 +9,7 @@ import numpy as np
 
 from repro.config.schema import ConfigError
 from repro.data._images.decode import BadImage, decode, read_bounded, read_file
+from repro.data._zips import BROKEN, is_hidden
 from repro.waiting import track
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
@@ -50,7 +49,7 @@ def _opened(source: Path) -> Iterator[tuple[list[PurePath], Callable[[PurePath],
         if not source.is_file():  # a FIFO, for example, would block
             raise OSError("it is no regular file")
         archive = zipfile.ZipFile(source)
-    except (OSError, NotImplementedError, UnicodeDecodeError, zipfile.BadZipFile) as error:
+    except (OSError, *BROKEN) as error:
         raise ConfigError(f"{source} cannot be read as a zip file: {error}. Is it complete?") from None
     with archive:
         entries: dict[PurePath, zipfile.ZipInfo] = {}  # by their paths without `./` and `//`
@@ -82,8 +81,8 @@ def _walk(folder: Path, above: list[Path]) -> Iterator[Path]:
 
 
 def _is_image(path: PurePath) -> bool:
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
-    return path.suffix.lower() in SUFFIXES and len(path.parts) >= 3 and path.parts[-3] in SPLITS and not hidden
+    is_one = path.suffix.lower() in SUFFIXES and len(path.parts) >= 3 and path.parts[-3] in SPLITS
+    return is_one and not is_hidden(path)
 
 
 def _classes(source: Path, images: list[PurePath], classes: int) -> list[str]:
@@ -104,5 +103,5 @@ def _classes(source: Path, images: list[PurePath], classes: int) -> list[str]:
 def _decode(source: Path, path: PurePath, read_bytes: Callable[[PurePath], bytes], size: int) -> np.ndarray:
     try:
         return np.asarray(decode(read_bytes(path), (size, size)))
-    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, BadImage) as error:
+    except (OSError, RuntimeError, *BROKEN, BadImage) as error:
         raise ConfigError(f"{source}: the image {str(path)!r} cannot be read: {error}.") from None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import lzma
 import re
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
@@ -15,9 +13,9 @@ import numpy as np
 
 from repro import screen
 from repro.config.schema import ConfigError
+from repro.data._zips import BROKEN, is_hidden
 
 UNKNOWN, END = "<unk>", "<eos>"  # as in PTB: a word that is not in the vocabulary, the end of a sentence
-BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)  # what damage raises, by how the zip is packed
 MOST_BYTES = 1_000_000_000  # of one file
 
 
@@ -50,14 +48,13 @@ def _unzipped(source: Path) -> dict[str, bytes]:
                 if _may_be_text(path) and not entry.is_dir():
                     read_entry = functools.partial(archive.read, entry)
                     contents[str(path)] = _bounded(path.name, entry.file_size, read_entry)
-    except (OSError, RuntimeError, EOFError, UnicodeDecodeError, *BROKEN) as error:  # RuntimeError: a password too
+    except (OSError, RuntimeError, *BROKEN) as error:  # RuntimeError: it has a password
         raise ConfigError(f"{source} cannot be read as a zip file: {error}. Is it complete?") from None
     return contents
 
 
 def _may_be_text(path: PurePath) -> bool:
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)  # as ._X.txt beside X.txt, of macOS
-    return path.suffix.lower() == ".txt" and not hidden
+    return path.suffix.lower() == ".txt" and not is_hidden(path)
 
 
 def _bounded(name: str, size: int, read_bytes: Callable[[], bytes]) -> bytes:
