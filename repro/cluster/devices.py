@@ -51,3 +51,9 @@ def take(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
+
+
+def own_stream(device: torch.device) -> None:
+    """Gives this thread a stream of its own: on the one of all threads, ranks' kernels would wait for each other's."""
+    if device.type == "cuda":
+        torch.cuda.set_stream(torch.cuda.Stream(device))

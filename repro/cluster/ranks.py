@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from repro.cluster import dilation, environment, lab, limits, memory, processes, start, threads, watchdog
-from repro.cluster.devices import device_of, own_gpus, take
+from repro.cluster.devices import device_of, own_gpus, own_stream, take
 from repro.cluster.environment import Place, find_place
 from repro.cluster.preempt import Interrupt
 from repro.comm import sockets, transport
@@ -177,6 +177,7 @@ def run_rank(
                     pace = Pace(switch.dilation * config.network.alpha_s, switch.line_bits_per_s)
                     wire = sockets.join(store, place.rank, place.size, address, transport.NEVER_S, pace)
                 elif wires is not None:
+                    own_stream(device)
                     wire = transport.MemoryTransport(place.rank, wires)
                 else:
                     wire = _join(config, place, store, device if own_gpu else None)

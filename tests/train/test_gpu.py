@@ -5,6 +5,7 @@ import torch
 from tiny_runs import QUICK, config
 
 from repro import algorithms
+from repro.cluster import ranks
 from repro.config import groups
 from repro.config.compose import algorithm, compose
 from repro.runs import run_folder
@@ -45,6 +46,16 @@ def test_a_gpu_sends_and_learns_what_a_cpu_does(name, tmp_path):
     there, here = (steps(tmp_path / device, f"algo={name}", f"device={device}") for device in ("cuda", "cpu"))
     depends = algorithms.of(algorithm(name, {})).messages_depend_on_values
     alike(there, here, () if depends else COUNTED)
+
+
+def test_ranks_that_share_a_gpu_have_streams_of_their_own(tmp_path):
+    """On one for all, each rank would also wait for the others' kernels."""
+    run = config(tmp_path, *QUICK, "nodes=4", "device=cuda")
+    assert len({0, *ranks.launch(run, streams, ranks.no_data)}) == 5  # 0 is the stream of all threads
+
+
+def streams(config, rank, shared):
+    return rank.control.gather_objects(torch.cuda.current_stream().cuda_stream)
 
 
 @pytest.mark.parametrize("name", ["dense", "gtopk", "oktopk"])
