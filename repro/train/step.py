@@ -24,6 +24,7 @@ from repro.iteration_time import IterationTime
 from repro.models import _carried
 from repro.rng import derive
 from repro.train import aggregator
+from repro.train.at_once import AtOnce
 from repro.train.buckets import Buckets, Overlap
 from repro.train.cuda_graph import Replayed
 from repro.train.pipeline import Pipeline
@@ -97,6 +98,7 @@ class Worker:
         elif self.overlap is not None:
             self.turn = nullcontext
         self.graph = Replayed(rank.control) if config.cuda_graph == "on" and not alone else None
+        self.at_once = None if self.graph is None else AtOnce(self.replica, self.autocast)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yields this rank's micro-batches of an epoch, from micro-batch `start` of each node on, on its device.
@@ -148,7 +150,13 @@ class Worker:
 
     def add_gradient(self, inputs: Tensor, labels: Tensor, parts: int) -> Tensor:
         """Adds to `replica.gradient` that of the mean loss, divided by `parts`, which it returns."""
-        loss = F.cross_entropy(self.logits(inputs), labels) / parts
+
+        def loss_of(forward: Any = None) -> Tensor:
+            return F.cross_entropy(self.logits(inputs, forward), labels) / parts
+
+        if self.at_once is not None:
+            return self.at_once.add_gradient(loss_of)
+        loss = loss_of()
         loss.backward()
         return loss.detach()
 
