@@ -7,6 +7,7 @@ run's, SGD's heavy ball, which steps by the momentum alone: in the long run by 1
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.rng import derive
+
+
+LOADS = threading.Lock()
 
 
 class Layer(NamedTuple):
@@ -73,6 +77,8 @@ class Algorithm(algorithms.Algorithm):
         self.right = [
             torch.randn(one.columns, rank, generator=generator, dtype=torch.float32).to(device) for one in self.matrices
         ]
+        with LOADS:  # CUDA's linear algebra, at its first use, which two threads at once may not be
+            torch.linalg.qr(torch.ones(1, 1, device=device))
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if collective.size == 1:
