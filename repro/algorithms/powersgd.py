@@ -20,7 +20,6 @@ from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.rng import derive
 
-
 LOADS = threading.Lock()
 
 
@@ -78,7 +77,7 @@ class Algorithm(algorithms.Algorithm):
             torch.randn(one.columns, rank, generator=generator, dtype=torch.float32).to(device) for one in self.matrices
         ]
         with LOADS:  # CUDA's linear algebra, at its first use, which two threads at once may not be
-            torch.linalg.qr(torch.ones(1, 1, device=device))
+            torch.linalg.qr(torch.ones(1, 1, dtype=torch.float32, device=device))
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if collective.size == 1:

@@ -37,8 +37,8 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
         "ends at N % there with a loss of N (n = 1): N points below dense[...]moves N times in 141 epochs there, not "
         "56,[...] P times as seldom as an entry moves: N times in the whole run on 32 nodes, N times at a density of "
         "0.0001 on 4, N times at 0.001, and N times with Top-k on 32.[...]over the N whole runs, ours and the "
-        "reference curves, the gap follows it somewhat better (rank correlation N) than the moves (N), and over our own "
-        "N no better (N and N;"
+        "reference curves, the gap follows it somewhat better (rank correlation N) than the moves (N), and over our "
+        "own N no better (N and N;"
     )
     rows = gap_over_moves.table(summaries.load())
     whole = [row for row in rows if row["whole"]]

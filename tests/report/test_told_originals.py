@@ -45,9 +45,9 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
         return statistics.fmean(mean(curve, first, last) for curve in curves)
 
     sentences = (
-        "dense ends at N %, Top-k at N % and gTop-k at N %. By the mean of epochs 86 to 139, after the first drop of the learning rate, dense has N %, "
-        "Top-k N % and gTop-k N %: N and N points less. The reference curves have N % with dense and N % with Top-k "
-        "there. At the high rate gTop-k is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % and gTop-k "
+        "dense ends at N %, Top-k at N % and gTop-k at N %. By the mean of epochs 86 to 139, after the first drop "
+        "of the learning rate, dense has N %, Top-k N % and gTop-k N %: N and N points less. The reference curves have N % "
+        "with dense and N % with Top-k there. At the high rate gTop-k is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % and gTop-k "
         "N %, by that of 76 to 80 dense has N %, Top-k N % and gTop-k N %. Dense is N points below the reference's, "
         "which is not explained: at the high rate already, by the mean of epochs 11 to 40, it is N points lower and "
         "Top-k N. [...]et-20 is lower there too (by the mean of epochs 61 to 80 dense has N % and the reference's "
