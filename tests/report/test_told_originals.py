@@ -46,12 +46,12 @@ def test_vgg16_is_told_as_the_summaries_have_it() -> None:
 
     sentences = (
         "dense ends at N %, Top-k at N % and gTop-k at N %. By the mean of epochs 86 to 139, after the first drop "
-        "of the learning rate, dense has N %, Top-k N % and gTop-k N %: N and N points less. The reference curves have N % "
-        "with dense and N % with Top-k there. At the high rate gTop-k is slower: by the mean of epochs 30 to 34 dense has N %, Top-k N % and gTop-k "
-        "N %, by that of 76 to 80 dense has N %, Top-k N % and gTop-k N %. Dense is N points below the reference's, "
-        "which is not explained: at the high rate already, by the mean of epochs 11 to 40, it is N points lower and "
-        "Top-k N. [...]et-20 is lower there too (by the mean of epochs 61 to 80 dense has N % and the reference's "
-        "dense on 8 nodes N %),"
+        "of the learning rate, dense has N %, Top-k N % and gTop-k N %: N and N points less. The reference curves "
+        "have N % with dense and N % with Top-k there. At the high rate gTop-k is slower: by the mean of epochs 30 "
+        "to 34 dense has N %, Top-k N % and gTop-k N %, by that of 76 to 80 dense has N %, Top-k N % and gTop-k N "
+        "%. Dense is N points below the reference's, which is not explained: at the high rate already, by the mean "
+        "of epochs 11 to 40, it is N points lower and Top-k N. [...]et-20 is lower there too (by the mean of epochs "
+        "61 to 80 dense has N % and the reference's dense on 8 nodes N %),"
     )
     late = [mean(one, 86, 139) for one in (dense, topk, gtopk)]
     expected = [dense[141], topk[141], gtopk[141], *late, late[0] - late[1], late[0] - late[2]]
