@@ -72,7 +72,7 @@ def merge_with_rest(a: Sparse, b: Sparse, k: int) -> tuple[Sparse, Sparse]:
 def outside(a: Sparse, b: Sparse) -> Sparse:
     """Returns the entries of a whose index is not in b."""
     if a.index.device.type != "cpu":
-        position = (~torch.isin(a.index, b.index)).nonzero().squeeze(1)
+        position = sparse_torch.outside(a.index, b.index)
     else:
         room = np.empty(a.index.numel() + 1, np.int32)
         n = sparse_kernels.outside(a.index.numpy(), b.index.numpy(), room)

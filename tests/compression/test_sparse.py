@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from repro.compression import sparse_kernels, sparse_torch
 from repro.compression.error_feedback import ErrorFeedback
@@ -159,6 +160,35 @@ def test_outside_is_the_set_difference(a, b):
     first, second = (torch.tensor(sorted(s), dtype=torch.int32) for s in (a, b))
     found = outside(Sparse(first, first * 2.0), Sparse(second, second * 3.0))
     assert found.index.tolist() == sorted(a - b) and found.value.tolist() == [2.0 * i for i in sorted(a - b)]
+    assert first[sparse_torch.outside(first, second)].tolist() == sorted(a - b)
+
+
+class Waits(TorchDispatchMode):
+    """Counts the operators whose result's size, or number, the CPU must know: on a GPU it waits for each of them."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name, last = function.overloadpacket.__name__, args[1] if len(args) > 1 else None
+        self.count += name in ("nonzero", "_local_scalar_dense") or "unique" in name
+        if name.startswith("index"):
+            self.count += any(
+                getattr(part, "dtype", None) == torch.bool for part in (last if type(last) is list else [])
+            )
+        return function(*args, **(kwargs or {}))
+
+
+def test_torch_operators_wait_once():
+    x, y = vector("normal", 30_000, 0), vector("normal", 30_000, 1)
+    a, b = sparse_torch.select(x, 300), sparse_torch.select(x * (y > 0), 300)
+    for what in (
+        lambda: sparse_torch.select(x, 300),
+        lambda: sparse_torch.merge_with_rest(a, b, 300),
+        lambda: sparse_torch.outside(a[0], b[0]),
+    ):
+        with Waits() as waits:
+            what()
+        assert waits.count == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
