@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from repro.config.schema import ConfigError
 from repro.data import _pack
-from repro.data._images import augment
+from repro.data._images import augment, memory
 from repro.data._images.download import download
 
 CONTENT = np.random.default_rng(0).bytes(3_000_000)
@@ -42,6 +42,20 @@ def test_normalise_is_the_formula():
     mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
     expected = ((images / 255 - mean) / std).permute(0, 3, 1, 2)
     assert torch.allclose(augment.normalise(images, mean, std), expected, atol=1e-6)
+
+
+def test_batches_that_are_augmented_together_are_those_of_each_alone(monkeypatch):
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, (50, 8, 8, 3), np.uint8), generator.integers(0, 10, 50, np.uint8)
+    train = memory.train_and_test((images, labels), (images, labels), 2, True, [0.5] * 3, [0.2] * 3)["train"]
+    batches = np.array_split(generator.permutation(50), 7)  # of 8 and 7 images
+    read = []
+    for values in (0, 3 * 8 * 8 * 24, 1 << 20):  # one at a time, three, all
+        monkeypatch.setattr(memory, "TOGETHER", values)
+        read.append(list(train.read(iter(batches), seed=1)))
+    for one, *others in zip(*read, strict=True):
+        for other in others:
+            assert all(torch.equal(a, b) and a.stride() == b.stride() for a, b in zip(one, other, strict=True))
 
 
 @pytest.fixture(scope="module")
