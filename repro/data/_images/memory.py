@@ -31,10 +31,11 @@ class MemoryImages:
         draws = None
         if seed is not None and (self.pad or self.flip):
             draws = augment.draw(len(self), self.pad, self.flip, seed)
-        batches = iter(batches)
+        batches, taken = iter(batches), 0  # no more at once than were taken before: few may be
         for first in batches:
-            more = TOGETHER // (len(first) * self.images[0].numel()) - 1
-            some = [first, *itertools.islice(batches, max(0, more))]
+            most = min(taken, TOGETHER // (len(first) * self.images[0].numel()))
+            some = [first, *itertools.islice(batches, max(0, most - 1))]
+            taken += len(some)
             index = torch.from_numpy(np.concatenate(some))
             images = self.images[index]
             if draws is not None:
