@@ -34,15 +34,15 @@ class AtOnce:
         weights = {weight for module in readers for weight in module.parameters(recurse=False)}
         self.are_weights = [layer in weights for layer in model.parameters()]
         self.norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
-        places = torch.arange(replica.gradient.numel(), device=replica.gradient.device)
+        places = torch.arange(replica.gradient.numel(), dtype=torch.int32, device=replica.gradient.device)
         # where an entry of the weights as they are laid out is in the flat vector, and where it is in `joined`
         self.order = torch.cat([channels_last(part).flatten() for part in self.parts(places, self.shapes)])
-        self.back = self.joined(self.parts(places, self.shapes)).argsort()
+        self.back = self.joined(self.parts(places, self.shapes)).argsort().int()
 
     def add_gradient(self, loss_of: Callable[[Forward], Tensor]) -> Tensor:
         """Returns the loss, which `loss_of` makes with a forward pass."""
         flat = self.replica.parameters.detach()
-        cast = flat.to(self.dtype)[self.order]
+        cast = flat.to(self.dtype).index_select(0, self.order)
         weights = map(channels_first, self.parts(cast, self.laid_out))
         either = zip(weights, self.parts(flat, self.shapes), self.are_weights, strict=True)
         leaves = [(weight if is_weight else other).requires_grad_() for weight, other, is_weight in either]
@@ -50,7 +50,7 @@ class AtOnce:
         with self.counted():
             loss = loss_of(functools.partial(torch.func.functional_call, self.replica.model, named))
         found = torch.autograd.grad(loss, leaves, materialize_grads=True)
-        self.replica.gradient += self.joined(found)[self.back]
+        self.replica.gradient += self.joined(found).index_select(0, self.back)
         return loss.detach()
 
     def parts(self, flat: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
