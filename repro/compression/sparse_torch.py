@@ -1,6 +1,7 @@
 """Selects and merges in torch operators, for any device and float type; `sparse_kernels.py` is the fast version.
 
-Each function learns one number from the data, of entries that it returns: on a GPU every other would be one more wait.
+Each function learns one number from the data, of entries that it returns (`select` two, where entries tie): on a GPU
+each is a wait.
 """
 
 from __future__ import annotations

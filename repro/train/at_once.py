@@ -15,13 +15,22 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from repro.models._small_images import Convolution3x3
 from repro.train.replica import Replica
 
 Forward = Callable[[Tensor], Tensor]
+FORWARDS = {
+    layer.forward
+    for layer in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d,
+                  nn.ConvTranspose3d, Convolution3x3)
+}  # fmt: skip
 
 
 class AtOnce:
-    """Adds to a replica's gradient what `loss.backward()` adds to it, to the bit."""
+    """Adds to a replica's gradient what `loss.backward()` adds to it.
+
+    To the bit, where all images have the channels last; in one pixel or another layout, other kernels may be taken.
+    """
 
     def __init__(self, replica: Replica, autocast: bool):
         """`autocast`: convolutions and linear layers take bfloat16, as autocast gives it to them."""
@@ -30,8 +39,7 @@ class AtOnce:
         self.names = [name for name, _ in model.named_parameters()]
         self.shapes = [layer.shape for layer in model.parameters()]
         self.laid_out = [channels_last(layer).shape for layer in model.parameters()]
-        readers = [module for module in model.modules() if isinstance(module, _ConvNd | nn.Linear)]
-        weights = {weight for module in readers for weight in module.parameters(recurse=False)}
+        weights = {weight for module in model.modules() for weight in read_by_autocast(module)}
         self.are_weights = [layer in weights for layer in model.parameters()]
         self.norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
         places = torch.arange(replica.gradient.numel(), dtype=torch.int32, device=replica.gradient.device)
@@ -67,14 +75,23 @@ class AtOnce:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Counts all layers' batches at once: nothing reads them where BatchNorm has a momentum."""
-        counts = {norm: norm.num_batches_tracked for norm in self.norms if norm.momentum is not None}
+        norms = [norm for norm in self.norms if norm.momentum is not None and norm.training]
+        counts = {norm: norm.num_batches_tracked for norm in norms}
         for norm in counts:
             norm.num_batches_tracked = None
-        yield
-        for norm, count in counts.items():
-            norm.num_batches_tracked = count
+        try:
+            yield
+        finally:
+            for norm, count in counts.items():
+                norm.num_batches_tracked = count
         if kept := [count for count in counts.values() if count is not None]:
             torch._foreach_add_(kept, 1)
+
+
+def read_by_autocast(module: nn.Module) -> list[Tensor]:
+    """Returns what convolutions and linear layers give to operators of autocast alone: not one that does more."""
+    plain = isinstance(module, _ConvNd | nn.Linear) and type(module).forward in FORWARDS
+    return [weight for weight in (module.weight, module.bias) if isinstance(weight, nn.Parameter)] if plain else []
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 A small network has hundreds of kernels a pass, each a few microseconds long; a graph starts them all at once. It
 holds what the passes launched while it was recorded: a network whose Python does something else from batch to batch
-must do without.
+must do without, and so must one that reads a layer's weights elsewhere than in that layer, or computes one outside of
+autocast (see at_once.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Pass = Callable[[Tensor, Tensor, int], Tensor]  # images, labels, micro-batches of a step -> its part of the loss
 
+STREAMS = 32  # of one kind, on a GPU: PyTorch hands the first out again after the last
 EAGER = 3  # passes before one is recorded, in which libraries take their memory and choose their kernels
 
 
@@ -36,7 +38,8 @@ class Replayed:
 
     def __init__(self, control: Collective):
         self.control = control
-        self.stream, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        # of another kind than ranks' own: of each kind there are 32, and no rank may wait for one that is recorded
+        self.stream, self.graph = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
         self.calls = 0
 
     def __call__(self, one_pass: Pass, images: Tensor, labels: Tensor, parts: int) -> Tensor:
@@ -80,6 +83,11 @@ def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
         (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward"),
         (config.model.reads == "text", f"model={name} carries a state from batch to batch"),
         (any(isinstance(module, Dropout) for module in model.modules()), f"model={name} has dropout"),
+        (not all(layer.requires_grad for layer in model.parameters()), f"model={name} has frozen parameters"),
+        (
+            threads.on_one_gpu(config) and config.nodes > STREAMS,
+            f"more than {STREAMS} ranks that are threads on one GPU would share streams",
+        ),
         # one that records gives memory back, on all GPUs of its process: on one where another waits, that is for good
         (threads.gpus(config) > 1, "ranks that are threads have a GPU each, and cluster=processes is not typed"),
         (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),

@@ -50,7 +50,7 @@ def test_batches_that_are_augmented_together_are_those_of_each_alone(monkeypatch
     train = memory.train_and_test((images, labels), (images, labels), 2, True, [0.5] * 3, [0.2] * 3)["train"]
     batches = np.array_split(generator.permutation(50), 7)  # of 8 and 7 images
     read = []
-    for values in (0, 3 * 8 * 8 * 24, 1 << 20):  # one at a time; up to three; 1, 1, 2, 3
+    for values in (0, 3 * 8 * 8 * 24, memory.TOGETHER):  # one at a time; up to three; 1, 1, 2, 3
         monkeypatch.setattr(memory, "TOGETHER", values)
         read.append(list(train.read(iter(batches), seed=1)))
     for one, *others in zip(*read, strict=True):

@@ -94,6 +94,7 @@ def test_ddp(nodes, tmp_path):
         ["algo=dense", "accumulate=2", "clip_grad=1"],
         ["algo=gtopk_corrected", "model=vgg16", "data.image_size=32"],
         ["algo=topk", "bucket_mb=0.2", "scope=bucket", "cluster=processes"],
+        ["algo=gtopk", "nodes=20", "data.train_images=160"],  # with more streams than there are of one kind
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from repro.data._images import augment
 
-TOGETHER = 1 << 20  # values of images that are read and augmented at once, in 4 MiB: to begin an operator takes time
+TOGETHER = 1 << 19  # values of images that are read and augmented at once, in 2 MiB: to begin an operator takes time
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class MemoryImages:
             draws = augment.draw(len(self), self.pad, self.flip, seed)
         batches, taken = iter(batches), 0  # no more at once than were taken before: few may be
         for first in batches:
-            most = min(taken, TOGETHER // (len(first) * self.images[0].numel()))
+            most = min(taken, TOGETHER // max(1, len(first) * self.images[0].numel()))
             some = [first, *itertools.islice(batches, max(0, most - 1))]
             taken += len(some)
             index = torch.from_numpy(np.concatenate(some))
