@@ -31,14 +31,12 @@ def merge_with_rest(a: Pairs, b: Pairs, k: int) -> tuple[Pairs, Pairs]:
     """Does what `sparse.merge_with_rest` does."""
     index, order = torch.cat([a[0], b[0]]).sort()
     value = torch.cat([a[1], b[1]])[order]
-    again = torch.zeros_like(
-        index, dtype=torch.bool
-    )  # an index that is in both: its sum stands at the first of the two
+    again = torch.zeros_like(index, dtype=torch.bool)  # an index of both: its sum stands at the first of the two
     torch.eq(index[1:], index[:-1], out=again[1:])
     value[:-1] += torch.where(again[1:], value[1:], 0)
     present = ~again & (value != 0)
     kept = _largest(value, present, k)
-    place = torch.stack([kept, present & ~kept]).view(-1).nonzero().squeeze(1) % max(1, index.numel())
+    place = torch.stack([kept, present & ~kept]).nonzero()[:, 1]
     count = min(k, place.numel())  # of the kept, which come first
     index, value = index[place], value[place]
     return (index[:count], value[:count]), (index[count:], value[count:])

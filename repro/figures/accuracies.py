@@ -21,6 +21,8 @@ COMMAND = _curves.CONVERGENCE
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
     "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"
 }  # fmt: skip
+# of keys that came later than some summaries
+USUAL = {f.name: f.default for f in dataclasses.fields(Config) if f.default is not dataclasses.MISSING}
 
 
 def table(results: Results) -> list[Row]:
@@ -39,7 +41,7 @@ def table(results: Results) -> list[Row]:
                 "nodes": group.nodes,
                 "schedule": group.schedule,
                 "precision": group.settings["precision"],
-                **{name: _cell(flat(group.settings).get(name)) for name in differ},
+                **{name: _cell(_settings(group).get(name)) for name in differ},
                 "n": group.n,
                 "train loss": last["train_loss"],
                 **_measured(last, {group.metric for group in groups}),
@@ -71,9 +73,14 @@ def _differing(groups: Sequence[Group]) -> list[str]:
     """Returns the settings that differ between rows of one model, but for what other columns say."""
     by_model = defaultdict(list)
     for group in groups:
-        by_model[group.model].append(flat(group.settings))
+        by_model[group.model].append(_settings(group))
     found = dict.fromkeys(name for rows in by_model.values() for name in differing(rows))
     return [name for name in found if name not in SAID]
+
+
+def _settings(group: Group) -> Row:
+    """Returns them by the keys of the command line."""
+    return flat({**group.settings, **USUAL, **group.settings})  # in the order of its own
 
 
 def _cell(value: Any) -> Any:

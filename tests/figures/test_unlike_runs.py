@@ -38,6 +38,15 @@ def lines(figure: Figure) -> dict[str, list[float]]:
     return found
 
 
+def test_a_setting_that_came_later_than_a_run_had_its_default_there() -> None:
+    old = group("resnet20", "dense", density=1)
+    assert "weight_decay_of" not in old["settings"]
+    later = changed(group("resnet20", "dense", density=1), weight_decay_of="weights")
+    (item,) = figures.load(["accuracies"])
+    rows = item.table(Results(PAPER, {"convergence": {"groups": [old, later]}}))
+    assert [row["weight_decay_of"] for row in rows] == ["all", "weights"]
+
+
 def test_two_runs_of_one_algorithm_are_told_apart_among_the_families() -> None:
     made = [group("resnet20", a, density=d) for a, d in (("dense", 1), ("gtopk", 0.001), ("gtopk", 0.01))]
     figure, _ = drawn("families", *made, group("vgg16", "gtopk", density=0.01))

@@ -17,19 +17,14 @@ from repro.train.at_once import AtOnce
 from repro.train.replica import Replica
 
 
-def replica(name, image_size=32):
-    model = models.load(name, 10, image_size, 0, torch.Generator().manual_seed(1))
-    return Replica(model.train(), 0.9, 1e-4)
-
-
-def batch(image_size=32):
-    torch.manual_seed(3)
-    images = torch.randn(4, 3, image_size, image_size).contiguous(memory_format=torch.channels_last)
-    return images, torch.tensor([1, 2, 3, 4])
+def replica(name):
+    return Replica(models.load(name, 10, 32, 0, torch.Generator().manual_seed(1)), 0.9, 1e-4)
 
 
 def loss_of(one, autocast):
-    images, labels = batch()
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(4, 3, 32, 32, generator=generator).contiguous(memory_format=torch.channels_last)
+    labels = torch.tensor([1, 2, 3, 4])
 
     def loss(forward=None):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -41,9 +36,7 @@ def loss_of(one, autocast):
 
 @pytest.mark.parametrize(("name", "autocast"), [("resnet20", True), ("resnet20", False), ("vgg16", False)])
 def test_the_bits_are_the_same(name, autocast):
-    one = replica(name)
-    other = copy.deepcopy(one.model)
-    other = Replica(other, 0.9, 1e-4)
+    one, other = replica(name), replica(name)
     for _ in range(2):  # it adds
         loss = loss_of(one, autocast)()
         loss.backward()
