@@ -66,6 +66,7 @@ class Config(Checked):
     node: Literal["paper", "paper_compute", "measured", "stated"] | None = key(default=None)
     also_on: list[str] = key(default=list, result=False)
     evaluate_every: int = key(default=1, low=1, high=MOST, result=False)
+    checkpoint_epochs: int = key(default=1, low=1, high=MOST, result=False)
     checkpoint_every: int = key(default=0, low=0, high=MOST, result=False)
     compare_every: int = key(default=100, low=0, high=MOST, result=False)
     probe_steps: list[int] = key(default=list, low=1, high=MOST, result=False)

@@ -17,7 +17,8 @@ from repro.runs import per_step
 from repro.runs.run_folder import run_folders
 
 NOT_SETTINGS = {
-    "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every", "cuda_graph"
+    "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every",
+    "checkpoint_epochs", "cuda_graph",
 }  # fmt: skip
 SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
 MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "platform", "git")

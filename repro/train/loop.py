@@ -146,13 +146,14 @@ class Training:
                         self.evaluate(step)
                     self.save(step)
                     return self.tell("preempted", step)
-                every, ends = self.config.checkpoint_every, step % self.per_epoch == 0 or step == self.steps
-                if every and step % every == 0 and not ends:  # an epoch's end is saved once evaluated
+                ends = step % self.per_epoch == 0 or step == self.steps  # which is saved once evaluated
+                if not ends and self.due_to_save(step):
                     self.save(step)
                     self.phase("training", self.steps, "steps", step)
             if self.due(step):
                 self.evaluate(step)
-            self.save(step)
+            if self.due_to_save(step):
+                self.save(step)
             if step < self.steps and any_rank(self.rank.control, self.rank.interrupt.is_set()):
                 return self.tell("preempted", step)
             self.phase("training", self.steps, "steps", step)
@@ -163,6 +164,16 @@ class Training:
         """Returns whether the ranks evaluate after `step`."""
         epoch, past = divmod(step, self.per_epoch)
         return step == self.steps or (step > 0 and past == 0 and epoch % self.config.evaluate_every == 0)
+
+    def due_to_save(self, step: int) -> bool:
+        """Returns whether the ranks save a checkpoint after `step`."""
+        epoch, past = divmod(step, self.per_epoch)
+        every = self.config.checkpoint_every
+        return (
+            step == self.steps
+            or (past == 0 and epoch % self.config.checkpoint_epochs == 0)
+            or (every > 0 and step % every == 0)
+        )
 
     def begin_clock(self) -> None:
         self.began, self.made = time.perf_counter(), 0

@@ -19,7 +19,7 @@ def test_run_id_changes_with_what_changes_the_result_and_with_nothing_else() -> 
     base = one("data=imagenet")
     same = one(
         "data=imagenet", "results=elsewhere", "data.root=elsewhere", "data.workers=7", "wandb.mode=disabled",
-        "checkpoint_every=3", "compare_every=1", "evaluate_every=2", "timeout_s=5",
+        "checkpoint_every=3", "checkpoint_epochs=9", "compare_every=1", "evaluate_every=2", "timeout_s=5",
     )  # fmt: skip
     assert base.run_id == same.run_id
     changes: list[dict] = [
@@ -43,9 +43,10 @@ def test_the_keys_that_change_no_result_are_these() -> None:
         if not f.metadata.get("result", True)
     }
     assert found == {
-        "algo.file", "also_on", "checkpoint_every", "compare_every", "cuda_graph", "data.root", "evaluate_every",
-        "experiment", "network.name", "probe_steps", "results", "threads", "timeout_s", "tradeoff", "tradeoff.alpha_s",
-        "tradeoff.bits_per_s", "tradeoff.node", "wandb", "wandb.entity", "wandb.mode", "wandb.project",
+        "algo.file", "also_on", "checkpoint_epochs", "checkpoint_every", "compare_every", "cuda_graph", "data.root",
+        "evaluate_every", "experiment", "network.name", "probe_steps", "results", "threads", "timeout_s", "tradeoff",
+        "tradeoff.alpha_s", "tradeoff.bits_per_s", "tradeoff.node", "wandb", "wandb.entity", "wandb.mode",
+        "wandb.project",
     }  # fmt: skip
 
 

@@ -153,6 +153,20 @@ def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
     assert equal(bits(run.folder / "damaged-2"), whole)
 
 
+def test_only_every_second_epoch_is_saved_and_the_end(tmp_path, capsys):
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=4", "epochs=3", "checkpoint_epochs=2")  # epochs of 4 steps
+    loop.run(run)
+    whole, metrics = bits(run.folder), run_folder.read_metrics(run.folder)
+    first, last = sorted((run.folder / "checkpoints").glob("step-*"))
+    assert [place.name[-2:] for place in (first, last)] == ["08", "12"]
+    shutil.rmtree(last)
+    run_folder.write_status(run.folder, "running", 11, 12)  # killed in the third epoch
+    loop.run(run)
+    assert "after step 8" in capsys.readouterr().err
+    assert equal(bits(run.folder), whole)
+    assert [line["step"] for line in run_folder.read_metrics(run.folder)] == [line["step"] for line in metrics]
+
+
 def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path, capsys):
     """CUDA's state has 16 bytes, a CPU's thousands. A network without dropout draws none."""
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=2")
