@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -77,7 +78,9 @@ def _fork_the_fork_server() -> None:
         child = os.fork()
         if child == 0:
             try:
-                util.close_all_fds_except([0, 1, 2, *kept])
+                for low, high in itertools.pairwise([2, *sorted(kept), util.MAXFD]):
+                    if low + 1 < high:  # of an empty range Python may close all (util.close_all_fds_except too)
+                        os.closerange(low + 1, high)
                 exec(arguments[-1])
             finally:
                 os._exit(0)
@@ -90,10 +93,10 @@ def _fork_the_fork_server() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where pytest-xdist is there, three files at a time, as some tests wait; `-n 0` goes back to one process."""
+    """Where pytest-xdist is there, four files at a time, as many tests wait; `-n 0` goes back to one process."""
     worker = hasattr(config, "workerinput")  # a worker that started workers would never end
     if config.pluginmanager.hasplugin("xdist") and not worker and config.option.numprocesses is None:
-        config.option.numprocesses, config.option.dist = 3, "loadfile"
+        config.option.numprocesses, config.option.dist = 4, "loadfile"
         config.option.loadscopereorder = False
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked_cli
 import pytest
 import yaml
 from tiny_runs import bits, equal
@@ -88,7 +89,7 @@ def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_a_users_error_is_one_message_and_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
-    done = repro(*arguments, cwd=tmp_path)
+    done = forked_cli.repro(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("repro: ") and message in done.stderr
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 2
@@ -119,7 +120,7 @@ def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest
 def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
     torchrun = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
     torchrun |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    done = repro("run", *SMALL, cwd=tmp_path, **torchrun)
+    done = forked_cli.repro("run", *SMALL, cwd=tmp_path, **torchrun)
     assert done.returncode == 2
     assert "nodes=3" in done.stderr and "Traceback" not in done.stderr
 
@@ -146,7 +147,7 @@ def test_a_launched_run_that_cannot_begin_is_known_to_have_failed(tmp_path: Path
     (config,) = compose(["model=lstm", "nodes=1", "steps=1", "data.root=nowhere"])
     (array,) = slurm.arrays([config], tmp_path, 1000)
     array.write()
-    done = repro("run", "--manifest", str(array.manifest), cwd=tmp_path)
+    done = forked_cli.repro("run", "--manifest", str(array.manifest), cwd=tmp_path)
     assert done.returncode == 2 and "nowhere" in done.stderr
     shown = repro("status", cwd=tmp_path).stdout
     assert "failed" in shown and "nowhere" in shown
@@ -154,7 +155,7 @@ def test_a_launched_run_that_cannot_begin_is_known_to_have_failed(tmp_path: Path
 
 def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> None:
     sweep = ["run", "algo=dense,gtopk", "steps=2", *SMALL]
-    first = repro(*sweep, cwd=tmp_path)
+    first = forked_cli.repro(*sweep, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     head, _, table = first.stdout.partition("─\n")
     assert head.split()[0] == "algo" and "state" not in head  # all are done
@@ -163,7 +164,7 @@ def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> Non
     assert "modelled on ethernet1g" in first.stdout and "Next:" in first.stdout
     metrics = {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")}
     assert len(metrics) == 2
-    again = repro(*sweep, cwd=tmp_path)
+    again = forked_cli.repro(*sweep, cwd=tmp_path)
     assert again.returncode == 0
     assert again.stderr.count("is done already") == 2
     assert again.stdout == first.stdout
@@ -283,7 +284,7 @@ def test_zsh_gets_whole_words(tmp_path: Path) -> None:
 def test_what_to_type_next_can_be_typed_whatever_the_names_are(tmp_path: Path) -> None:
     """A results folder with a blank, or shell text in it, made lines that did something else when they were pasted."""
     place = "my runs; touch owned $(touch owned) 'x'"
-    done = repro(
+    done = forked_cli.repro(
         "run", "algo=dense", "steps=1", f"results='{place.replace(chr(39), chr(92) + chr(39))}'", *SMALL, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,9 @@
 
 import json
 import math
-import subprocess
-import sys
 import zipfile
 
+import forked_cli
 import numpy as np
 import pytest
 import torch
@@ -180,21 +179,19 @@ def test_perplexity_is_exp_of_the_loss_a_word_and_the_same_on_any_number_of_node
     losses = []
     for nodes in (1, 3):
         words = [
-            "repro", "run", "model=lstm_small", "model.width=6", "data.classes=15", "data.sequence=5", "lr=0",
+            "run", "model=lstm_small", "model.width=6", "data.classes=15", "data.sequence=5", "lr=0",
             "steps=2", "batch_per_node=2", f"nodes={nodes}", "algo=dense", f"data.root={root}", "wandb.mode=disabled",
         ]  # fmt: skip
         if nodes == 1:
-            command = [sys.executable, "-m", *words]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-            assert "test perplexity" in done.stderr and "sequences/s" in done.stderr and "perplexity" in done.stdout
-        config = compose([*words[2:], f"results={tmp_path / 'results' / 'runs'}"])[0]
+            done = forked_cli.repro(*words, cwd=tmp_path)
+            assert done.returncode == 0 and "perplexity" in done.stdout
+            assert "test perplexity" in done.stderr and "sequences/s" in done.stderr
+        config = compose([*words[1:], f"results={tmp_path / 'results' / 'runs'}"])[0]
         loop.run(config)
         (line,) = [line for line in run_folder.read_metrics(config.folder) if line["kind"] == "eval"]
         assert line["test_perplexity"] == pytest.approx(math.exp(line["test_loss"])) and "test_accuracy" not in line
         losses.append(line["test_loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    status = subprocess.run(
-        [sys.executable, "-m", "repro", "status"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    status = forked_cli.repro("status", cwd=tmp_path)
     assert "perplexity" in status.stdout and "accuracy" not in status.stdout
     assert json.loads((config.folder / "provenance.json").read_text())["data"] == "text (a.txt)"

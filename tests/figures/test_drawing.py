@@ -28,7 +28,7 @@ from repro.report import summaries, write_items
 from repro.report.summaries import Results
 
 COMMITTED = summaries.load()
-ITEMS = [item for item in figures.load() if item.draw and item.table(COMMITTED)]
+ITEMS = [item for item in figures.load() if item.draw]
 SMALLEST = 5.5  # points
 IDS = {name for name in groups.group_options("algo") if groups.title("algo", name) != name}
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_cli import repro
 from PIL import Image
-from test_cli import ROOT, repro
+from test_cli import ROOT
 
 from repro import data
 from repro.config.compose import compose

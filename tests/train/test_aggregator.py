@@ -2,13 +2,10 @@
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
+import forked_cli
 import pytest
 import torch
 from algorithm_steps import CHOICES
@@ -27,8 +24,6 @@ from repro.train import aggregator, cuda_graph, loop
 from repro.train.buckets import Buckets
 from repro.train.hierarchical import Hierarchical
 from repro.train.recorder import StepRecorder
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -121,14 +116,7 @@ def test_threads_on_several_gpus_record_no_graphs(tmp_path, monkeypatch):
 
 def test_a_sweep_is_refused_before_its_first_run(tmp_path):
     words = ["algo=dense,local_sgd", "bucket_mb=1", "data=synthetic", "steps=1", "results=runs"]
-    done = subprocess.run(
-        [sys.executable, "-m", "repro", "run", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = forked_cli.repro("run", *words, cwd=tmp_path)
     assert done.returncode == 2 and "bucket_mb=1: algo=local_sgd mixes weights" in done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
 
