@@ -14,7 +14,7 @@ import yaml
 from repro import figures
 from repro.config.groups import title
 from repro.figures import Item
-from repro.report import same_machine, summaries, verdicts
+from repro.report import in_short, same_machine, summaries, verdicts
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.screen import plural
@@ -42,9 +42,10 @@ def page(data: Results) -> str:
     items = [(item, item.table(data)) for item in figures.load()]
     claims = next(rows for item, rows in items if item.name == "claims")
     return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        counts=_counts(claims),
+        counts=_counts(in_short.asked(claims)),
+        in_short="".join(f"<p>{html.escape(said)}</p>" for said in in_short.sentences(data, claims)),
         claims=table([{name: row[name] for name in CLAIM_COLUMNS} for row in claims], "cards"),
-        title=headline(claims),
+        title=headline(in_short.asked(claims)),
         figures=gallery([(item, rows) for item, rows in items if item.draw]),
         tables="\n".join(_table(item, rows) for item, rows in items if not item.draw and item.name != "claims"),
         runs=table(what_ran(data), "cards")

@@ -11,10 +11,7 @@ from repro import figures, tables
 from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times, kept_accuracy
 from repro.figures.algorithms import formula
-from repro.metric import ACCURACY
-from repro.report import pairs, reference, reference_curves, summaries, verdicts
-from repro.report.as_published import as_published
-from repro.report.group import Group
+from repro.report import in_short, reference, summaries, verdicts
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -25,62 +22,19 @@ def table(data: Results, name: str) -> str:
 
 
 def status(data: Results, _: str) -> str:
-    """Returns a line each: claims by verdict, the longest training, what lies beyond it, the speed-up on 32 nodes."""
-    # A speed-up has a row for each way to obtain its seconds: that of the first, which is measured, counts.
-    asked = {row["claim"].removesuffix(", published node"): row for row in reversed(_rows(data, "claims"))}
-    words = Counter(row["verdict"] for row in asked.values())
+    """Returns the result: how gTop-k fares, what lies beyond the paper, claims by verdict, and how trainings ended."""
+    claims = _rows(data, "claims")
+    asked = in_short.asked(claims)
+    words = Counter(row["verdict"] for row in asked)
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
-    derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked.values())
+    derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked)
     of_formulas = f" ({derived} of them derived here from the paper's cost formulas)" if derived else ""
-    lines = [f"**Claims.** Of {words.total()} claims of the paper that are checked here: {counts}{of_formulas}."]
-    densities = 1, data.paper["training"]["density"]
-    trained = [
-        group
-        for group in data.groups("convergence", ACCURACY)
-        if group.curve and group.settings["density"] in densities and as_published(group.settings)
-    ]
-    if trained:
-        most = max(group.epochs for group in trained)
-        found = {(one.encoded, one.data, one.model, one.nodes): one for one in reversed(trained) if one.epochs == most}
-        longest = [found[place] for place in sorted(found)]  # the original images first
-        several = len({group.data for group in longest}) > 1
-        of_each = "; ".join(_ends(group, trained, several) for group in longest)
-        lines.append(f"**Accuracy.** The longest training so far is {of_each}.{_images(data, longest)}")
+    lines = in_short.sentences(data, claims)
     if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
         lines.append(f"**Beyond the paper.** {kept}")
-    lines += [
-        f"**Time.** {row['claim']}: {row['ours']} ({row['source']}, n = {row['n']}); published {row['published']}."
-        for row in _rows(data, "claims")
-        if row["claim"] == "gTop-k over dense on 32 nodes" and row["n"]
-    ]
-    return "".join(f"- {line}\n" for line in lines)
-
-
-def _images(data: Results, longest: list[Group]) -> str:
-    """Says which images were encoded once more, and what others obtained with the originals; "" if none were."""
-    encoded = [group for group in longest if group.encoded]
-    if not encoded:
-        return ""
-    first = encoded[0]
-    known = reference_curves.beside(data.reference, first.model, first.batch, first.settings["lr"], first.nodes)
-    ends = sorted(run["test_accuracy"][-1] for run in known)
-    others = f": with the originals others had {ends[0]:.1f} to {ends[-1]:.1f} %" if ends else ""
-    name = first.settings["data"]["name"] if encoded == longest else first.data
-    return f" The images of {_draw.data_name(name)} were encoded once more, as JPEG{others}."
-
-
-def _ends(longest: Group, trained: list[Group], name_data: bool) -> str:
-    """Says how the algorithms ended that were trained like this run, on as many nodes."""
-    comparable = [group for group in trained if pairs.alike(group, longest)]
-    alike = [group for group in comparable if group.schedule == longest.schedule]
-    places = _draw.algos_of([{"algo": one.algo} for one in alike])
-    alike.sort(key=lambda one: places.index(one.algo))
-    accuracies = ", ".join(f"{_draw.algo_name(one.algo)} {100 * one.curve[-1]['test_accuracy']:.2f} %" for one in alike)
-    about = [longest.schedule, longest.settings["precision"], *([_draw.data_name(longest.data)] * name_data)]
-    return (
-        f"{_draw.model_name(longest.model)} on {longest.nodes} nodes ({', '.join(about)}): {accuracies} "
-        f"(n = {_times.span([{'n': one.n} for one in alike], 'n')})"
-    )
+    lines.append(f"Of {words.total()} claims of the paper that are checked here: {counts}{of_formulas}.")
+    ended = tables.to_markdown(in_short.table(data))
+    return "".join(f"- {line}\n" for line in lines) + (f"\n{ended}\n{in_short.of_images(data)}\n" if ended else "")
 
 
 def measured(data: Results, experiment: str) -> str:

@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 
 import made_up_groups
+import made_up_results
 import pytest
 
+from repro import figures
 from repro.config import groups
 from repro.config.schema import ConfigError
-from repro.report import page_parts, pages, summaries
+from repro.report import html, in_short, page_parts, pages, summaries
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,23 +88,47 @@ def test_the_longest_training_stands_beside_runs_like_it_alone() -> None:
     made[2]["settings"]["precision"] = "bfloat16"
     made[3]["settings"]["nodes"] = 32
     said = page_parts.status(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}), "")
-    line = next(line for line in said.splitlines() if "Accuracy" in line)
-    how = "(schedule of 141 epochs compressed to 5, float32)"
+    over = "the schedule of 141 epochs compressed to 5"
     assert (
-        f"is ResNet-20 on 4 nodes {how}: dense 50.00 %, gTop-k 48.00 % (n = 1); "
-        f"ResNet-20 on 32 nodes {how}: gTop-k 48.00 % (n = 1)." in line
+        "- On 4 nodes gTop-k ends 2.00 points below dense with ResNet-20 (48.00 % against 50.00 %, re-encoded images, "
+        f"n = 1: conditions not met), over {over}.\n" in said
     )
-    assert line.endswith("The images of CIFAR-10 were encoded once more, as JPEG.")
+    assert "On 32 nodes" not in said, "dense was not trained on as many"
+    how = "CIFAR-10 (JPEG folder) | schedule of 141 epochs compressed to 5 | float32"
+    assert f"| ResNet-20 | 4 | {how} | 50.00 | – | 48.00 | 2.00 | 1 |\n" in said
+    assert f"| ResNet-20 | 32 | {how} | – | – | 48.00 | – | 1 |\n" in said
+    assert said.endswith("The images of CIFAR-10 (JPEG folder) were encoded once more, as JPEG.\n")
 
 
 def test_the_longest_training_on_the_original_images_stands_before_that_on_others() -> None:
-    made = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk", "dense")]
-    made[2]["data"] = "cifar10"
+    made = [made_up_groups.group("resnet20", algo) for algo in ("dense", "gtopk", "dense", "gtopk", "dense", "gtopk")]
+    for group in made[2:4]:
+        group["data"] = "cifar10"
+    for group in made[4:]:
+        group["settings"]["model"] = made_up_groups.group("vgg16", "dense")["settings"]["model"]
+        group["settings"]["nodes"] = 32
+    made[3]["curve"][-1]["test_accuracy"] = 0.5125
     said = page_parts.status(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}), "")
-    line = next(line for line in said.splitlines() if "Accuracy" in line)
-    how = "ResNet-20 on 4 nodes (schedule of 141 epochs compressed to 5, float32, CIFAR-10"
-    assert f"is {how}): dense 50.00 % (n = 1); {how} (JPEG folder)): dense 50.00 %, gTop-k 48.00 % (n = 1)." in line
-    assert line.endswith("The images of CIFAR-10 (JPEG folder) were encoded once more, as JPEG.")
+    assert "- On 4 nodes gTop-k ends 1.25 points above dense with ResNet-20 (51.25 % against 50.00 %, n = 1" in said
+    assert "- On 32 nodes, where the paper times it, gTop-k ends 2.00 points below dense with VGG-16 (48.00" in said
+    first, second = (line for line in said.splitlines() if line.startswith("| ResNet-20 | 4 |"))
+    assert "| CIFAR-10 |" in first and "| CIFAR-10 (JPEG folder) |" in second
+
+
+def test_without_a_run_the_claims_alone_are_told() -> None:
+    said = page_parts.status(made_up_results.nothing(), "")
+    assert re.fullmatch(r"- Of \d+ claims of the paper that are checked here: \d+ not run\.\n", said)
+
+
+def test_readme_and_report_tell_the_result_in_three_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "gallery", lambda _: "")  # which takes long to draw
+    data = summaries.load()
+    told = in_short.sentences(data, figures.load(["claims"])[0].table(data))
+    assert len(told) == 3 and all(re.search(r"\d", one) and one.endswith(".") for one in told)
+    readme, page = (ROOT / "README.md").read_text(), html.page(data)
+    assert all(f"- {one}\n" in readme and escape(one) in page for one in told)
+    counted = re.search(r"- Of (\d+) claims", readme)
+    assert counted and f"claim by claim: of {counted[1]}, " in page
 
 
 def test_an_iteration_without_a_dense_one_beside_it_has_its_time_alone() -> None:

@@ -1,0 +1,130 @@
+"""Says the result in three sentences, and how the whole trainings ended in a table, from the committed summaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from repro.figures import _draw, _times, speedups
+from repro.metric import ACCURACY
+from repro.report import pairs, reference_curves
+from repro.report.as_published import as_published
+from repro.report.group import Group
+from repro.report.summaries import Results
+from repro.tables import Row
+
+IN_THE_TABLE = ("dense", "topk", "gtopk")  # what the paper compares
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Holds the longest trainings of one network on so many nodes and on the same images, by algorithm."""
+
+    longest: Group
+    by_algo: dict[str, Group]
+
+    def percent(self, algo: str) -> float:
+        return 100 * float(self.by_algo[algo].curve[-1]["test_accuracy"])
+
+    @property
+    def below(self) -> float | None:
+        """Returns by how many points gTop-k ends below dense; None where one of both is missing."""
+        if {"dense", "gtopk"} <= self.by_algo.keys():
+            return self.percent("dense") - self.percent("gtopk")
+        return None
+
+    @property
+    def seeds(self) -> str:
+        """Returns the number of seeds of each, `1` or `1 to 2`."""
+        return _times.span([{"n": group.n} for group in self.by_algo.values()], "n")
+
+
+def ends(data: Results) -> list[Ends]:
+    """Returns the longest trainings at the paper's density and by its rules, those on the original images first."""
+    densities = 1, data.paper["training"]["density"]
+    trained = [
+        group
+        for group in data.groups("convergence", ACCURACY)
+        if group.curve and group.settings["density"] in densities and as_published(group.settings)
+    ]
+    most = max((group.epochs for group in trained), default=0)
+    found = {(one.encoded, one.data, one.model, one.nodes): one for one in reversed(trained) if one.epochs == most}
+    return [Ends(found[place], _beside(found[place], trained)) for place in sorted(found)]
+
+
+def _beside(longest: Group, trained: list[Group]) -> dict[str, Group]:
+    """Returns the runs that may be compared with this one, of the same epochs of the schedule."""
+    alike = [group for group in trained if pairs.alike(group, longest) and group.schedule == longest.schedule]
+    return {group.algo: group for group in alike if group.algo in IN_THE_TABLE}
+
+
+def sentences(data: Results, claims: list[Row]) -> list[str]:
+    """Returns the result: accuracy on the fewest nodes and on the most, and time; what was not run is left out."""
+    compared = [one for one in ends(data) if one.below is not None]
+    nodes = sorted({one.longest.nodes for one in compared})
+    words = {(row["claim"].partition(": gTop-k converges")[0], row["ours"]): row["verdict"] for row in claims}
+    said = [_accuracy([one for one in compared if one.longest.nodes == few], words) for few in nodes[:1]]
+    said += [_accuracy([one for one in compared if one.longest.nodes == many], words) for many in nodes[1:][-1:]]
+    said += [
+        f"On {speedups.NODES} nodes and 1 Gbps an iteration of gTop-k is so many times as fast as dense's: "
+        f"{row['ours']} ({row['source']}, n = {row['n']}); published is {row['published']}."
+        for row in claims
+        if row["claim"] == f"gTop-k over dense on {speedups.NODES} nodes" and row["n"]
+    ]
+    return said
+
+
+def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
+    """Says how far gTop-k ends from dense with each network: on the original images, where there are runs on them."""
+    first = {one.longest.model: one for one in reversed(compared)}
+    *most, last = [_apart(first[model], words) for model in _draw.models_of([{"model": model} for model in first])]
+    each = [*([", ".join(most)] if most else []), last]
+    group = compared[0].longest
+    timed = ", where the paper times it," if group.nodes == speedups.NODES else ""
+    over = group.schedule if group.whole else f"the {group.schedule}"
+    return f"On {group.nodes} nodes{timed} gTop-k ends {' and '.join(each)}, over {over}."
+
+
+def _apart(one: Ends, words: dict[tuple[str, str], str]) -> str:
+    below, name = one.below or 0.0, _draw.model_name(one.longest.model)
+    accuracies = f"{one.percent('gtopk'):.2f} % against {one.percent('dense'):.2f} %"
+    verdict = f": {words[name, accuracies]}" if (name, accuracies) in words else ""
+    images = ", re-encoded images" if one.longest.encoded else ""
+    side = "below" if below >= 0 else "above"
+    return f"{abs(below):.2f} points {side} dense with {name} ({accuracies}{images}, n = {one.seeds}{verdict})"
+
+
+def asked(claims: list[Row]) -> list[Row]:
+    """Returns one row for each claim: of a speed-up the measured one, beside which a simulated one may stand."""
+    return list({row["claim"].removesuffix(", published node"): row for row in reversed(claims)}.values())
+
+
+def table(data: Results) -> list[Row]:
+    """Returns a row for each network, number of nodes and kind of images: test accuracies at the end, in percent."""
+    return [
+        {
+            "network": _draw.model_name(one.longest.model),
+            "nodes": one.longest.nodes,
+            "images": _draw.data_name(one.longest.data),
+            "trained": one.longest.schedule,
+            "precision": one.longest.settings["precision"],
+            **{
+                f"{_draw.algo_name(algo)} (%)": f"{one.percent(algo):.2f}" if algo in one.by_algo else "–"
+                for algo in IN_THE_TABLE
+            },
+            "gTop-k below dense (points)": "–" if one.below is None else f"{one.below:.2f}",
+            "seeds": one.seeds,
+        }
+        for one in ends(data)
+    ]
+
+
+def of_images(data: Results) -> str:
+    """Says which images were encoded once more, and what others obtained with the originals; "" if none were."""
+    encoded = [one.longest for one in ends(data) if one.longest.encoded]
+    if not encoded:
+        return ""
+    first = encoded[0]
+    known = reference_curves.beside(data.reference, first.model, first.batch, first.settings["lr"], first.nodes)
+    others = sorted(run["test_accuracy"][-1] for run in known)
+    had = f": with the originals others had {others[0]:.1f} to {others[-1]:.1f} %" if others else ""
+    return f"The images of {_draw.data_name(first.data)} were encoded once more, as JPEG{had}."
