@@ -8,7 +8,8 @@ from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.runs import checkpoint
 
-TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0"]
+# One thread a rank: two of one that runs beside other tests wait for each other.
+TINY = ["data=digits", "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "threads=1"]
 QUICK = [
     "data=synthetic",
     "data.image_size=8",

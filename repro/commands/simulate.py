@@ -60,7 +60,8 @@ def simulate(
 
     node=paper (the default) is the published throughput of one node, with the published compress of gTop-k for every
     sparse algorithm; node=measured times this machine; node=0.14+0.09 states seconds of compute and of compress. Of an
-    algorithm whose compress is not known there is a dash, no iteration time. Without algo=, all four are compared.
+    algorithm whose compress is not known there is a dash, no iteration time. Without algo=: dense, Top-k, gTop-k
+    and its butterfly.
     """
     from repro.config import compose, sweeps
     from repro.config.counts import counts, doubled, node_seconds

@@ -12,7 +12,7 @@ from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
 
-IN_THE_TABLE = ("dense", "topk", "gtopk")  # what the paper compares
+COMPARED = ("dense", "topk", "gtopk")  # by the paper
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def ends(data: Results) -> list[Ends]:
 def _beside(longest: Group, trained: list[Group]) -> dict[str, Group]:
     """Returns the runs that may be compared with this one, of the same epochs of the schedule."""
     alike = [group for group in trained if pairs.alike(group, longest) and group.schedule == longest.schedule]
-    return {group.algo: group for group in alike if group.algo in IN_THE_TABLE}
+    return {group.algo: group for group in alike if group.algo in COMPARED}
 
 
 def sentences(data: Results, claims: list[Row]) -> list[str]:
@@ -109,7 +109,7 @@ def table(data: Results) -> list[Row]:
             "precision": one.longest.settings["precision"],
             **{
                 f"{_draw.algo_name(algo)} (%)": f"{one.percent(algo):.2f}" if algo in one.by_algo else "–"
-                for algo in IN_THE_TABLE
+                for algo in COMPARED
             },
             "gTop-k below dense (points)": "–" if one.below is None else f"{one.below:.2f}",
             "seeds": one.seeds,

@@ -28,13 +28,18 @@ def status(data: Results, _: str) -> str:
     words = Counter(row["verdict"] for row in asked)
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
     derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked)
-    of_formulas = f" ({derived} of them derived here from the paper's cost formulas)" if derived else ""
+    of_formulas = f" The paper does not state {_how_many(derived, words['reproduced'])}." if derived else ""
     lines = in_short.sentences(data, claims)
     if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
         lines.append(f"**Beyond the paper.** {kept}")
-    lines.append(f"Of {words.total()} claims of the paper that are checked here: {counts}{of_formulas}.")
+    lines.append(f"Of {words.total()} claims of the paper that are checked here: {counts}.{of_formulas}")
     ended = tables.to_markdown(in_short.table(data))
     return "".join(f"- {line}\n" for line in lines) + (f"\n{ended}\n{in_short.of_images(data)}\n" if ended else "")
+
+
+def _how_many(derived: int, reproduced: int) -> str:
+    which = "the reproduced one" if reproduced == 1 else f"{derived} of the reproduced"
+    return f"{which}, which follows from its cost formulas"
 
 
 def measured(data: Results, experiment: str) -> str:
@@ -92,7 +97,9 @@ def algorithms(data: Results, _: str) -> str:
     """Returns one section for each file of conf/algo/, by family, the paper's family first."""
     about = {name: groups.about(name) for name in groups.group_options("algo")}
     families = {name: str(keys.get("family", "other")) for name, keys in about.items()}
-    order = sorted(about, key=lambda name: (families[name] != "sparse", families[name], name))
+    order = sorted(
+        about, key=lambda name: (families[name] != "sparse", families[name], name not in in_short.COMPARED, name)
+    )
     sections, family = [], ""
     for name in order:
         if families[name] != family:
@@ -139,6 +146,13 @@ def _counted(name: str, data: Results) -> str | None:
 
 
 def _accuracy(name: str, data: Results) -> str | None:
+    whole = next((one for one in in_short.ends(data) if name in one.by_algo and one.longest.whole), None)
+    if whole is not None:
+        group = whole.by_algo[name]
+        return (
+            f"{whole.percent(name):.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, {group.schedule}, "
+            f"n = {group.n}, {_draw.data_name(group.data)})"
+        )
     row = _first(_rows(data, "families"), algo=name)
     return row and (
         f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
@@ -158,7 +172,9 @@ def _time(name: str, data: Results) -> str | None:
             + f" ({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
         )
     row = _first(_rows(data, "families"), algo=name)
-    return row and (
+    if row is None or row["ethernet1g_ms"] is None:
+        return None
+    return (
         f"{tables.for_people(row['ethernet1g_ms'])} ms an iteration ({row['time_source']}: "
         f"{_draw.model_name(row['model'])}, {row['nodes']} nodes, 1 Gbps)"
     )

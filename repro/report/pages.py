@@ -28,6 +28,7 @@ PARTS: dict[str, Part] = {
     "algorithms": page_parts.algorithms,
     "keys": lambda _, __: reference.keys(),
     "options": lambda _, group: reference.options(group),
+    "experiments": lambda _, __: reference.experiments(),
 }
 
 

@@ -41,6 +41,17 @@ def options(group: str) -> str:
     return "\n".join(sections)
 
 
+def experiments() -> str:
+    """Returns a row for each experiment: what it is for, and what it costs."""
+    rows = []
+    for name in groups.group_options("experiment"):
+        text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
+        what = explain.head("experiment", name).partition(" Cost: ")[0]
+        cost = text.partition("# Cost: ")[2].partition("\n")[0]
+        rows.append({"experiment": f"[`{name}`](#experiment{name.lower()})", "what": what, "cost": cost})
+    return tables.to_markdown(rows)
+
+
 def option_keys(group: str, name: str) -> str:
     """Returns a table of the file's own keys; "" where it has none."""
     path = groups.conf_folder() / group / f"{name}.yaml"
