@@ -56,8 +56,8 @@ def tune(
     weights, in the background too.
     algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
-    curves, all on one schedule and of one number of nodes, times the predicted iteration, with the range over seeds; a
-    dash and its best value where a curve never gets there.
+    curves, all on one schedule and of one number of nodes, times the predicted iteration, with the range over seeds,
+    or within one run; a dash and its best value where a curve never gets there.
     """
     from repro import screen
     from repro.config import compose
@@ -94,11 +94,13 @@ def tune(
     screen.show(planner.rows(choices))
     lines = [*planner.left_out(configs), *planner.why(choices, values["node"])]
     if target is not None:
-        lines.append(to_target.origin(target, [choice.reach for choice in choices]))
+        lines.append(to_target.origin(target, [one.reach for one in choices], [one.config for one in choices], groups))
     command = planner.run_command(choices[0], given)
     typer.echo("\n" + "\n".join(map(screen.sentence, lines)))
     if target is not None and (named := other_settings.said(target, [one.config for one in choices], groups)):
         typer.echo("\n".join([screen.sentence(named[0]), *named[1:]]))
+    if target is not None and (caution := to_target.caution(target, choices[0].reach)):
+        typer.echo(screen.sentence(caution))
     typer.echo(f"Train with it ({extent(choices[0].config)}; epochs=1 tries it):\n  {command}")
     if out is not None:
         planner.write(choices, values["node"], given, out)

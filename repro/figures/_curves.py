@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.markers import TICKDOWN
 from matplotlib.ticker import MaxNLocator
 
 from repro import metric
@@ -24,6 +26,7 @@ END_POINTS = 25  # points of accuracy: an axis with whole schedules shows only t
 MINUTES = "minutes at the\npublished throughput"
 NARROW = 2.4  # inches, of a panel
 LETTERS = 24  # in a line of the title of a narrow panel
+DROP = "_learning rate drops"  # no key of a legend: the note says it
 LONG = 24  # epochs: longer curves are thin lines
 
 
@@ -260,6 +263,8 @@ def line(panel: Axes, rows: list[Row], x: str, y: str, algo: str, **changes: Any
         if first:
             style |= {"markerfacecolor": "white", "label": f"{style['label']}, first epochs"}
         _draw.line(panel, part, x, y, algo, **style)
+        if x != "epoch":
+            drop_ticks(panel, part, x, y)
 
 
 def references(panel: Axes, rows: list[Row], x: str, y: str) -> None:
@@ -275,6 +280,16 @@ def drops(panel: Axes, rows: list[Row]) -> None:
     """Draws vertical lines at the epochs after which the learning rate is a tenth of what it was."""
     for epoch in sorted({float(drop) for row in rows for drop in row["drops"].split()}):
         panel.axvline(epoch, color=_draw.INK, linewidth=0.6, linestyle=":", zorder=0.5, label="learning rate × 0.1")
+
+
+def drop_ticks(panel: Axes, rows: Sequence[Row], x: str, y: str) -> None:
+    """Draws small ticks under a curve over time at its drops of the learning rate: each has its own time an epoch."""
+    known = [row for row in rows if row[x] is not None and row[y] is not None]
+    at = [float(drop) for drop in known[0]["drops"].split()] if known else []
+    if at:
+        own, xs, ys = ([row[name] for row in known] for name in ("epoch", x, y))
+        places = np.interp(at, own, xs), np.interp(at, own, ys)
+        panel.plot(*places, color="black", ls="", marker=TICKDOWN, ms=4, mew=0.8, zorder=3, label=DROP)
 
 
 def _in_units(rows: list[Row], x: str, y: str, unit: float) -> list[Row]:

@@ -10,13 +10,14 @@ from repro.config.differences import differing, flat
 from repro.config.schema import Config
 from repro.figures import _curves, _draw, _sent
 from repro.metric import Metric
-from repro.report import same_machine
+from repro.report import prefixes, reference_curves, same_machine
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
 
 TITLE = "Final accuracies of the convergence runs"
 COMMAND = _curves.CONVERGENCE
+BESIDE = ("whole runs at this epoch (%)", "reference curves at this epoch, original images")  # columns of prefixes
 # what the run id leaves out, and what columns of their own say
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
     "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"
@@ -45,13 +46,24 @@ def table(results: Results) -> list[Row]:
                 "n": group.n,
                 "train loss": last["train_loss"],
                 **_measured(last, {group.metric for group in groups}),
+                **_beside(group, groups, results),
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
                 "timed on": same_machine.processor(group.machine) if group.timed else None,
             }
         )
-    return _sent.known(rows)
+    empty = {name for name in BESIDE if all(row[name] is None for row in rows)}
+    return [{name: cell for name, cell in row.items() if name not in empty} for row in _sent.known(rows)]
+
+
+def _beside(group: Group, groups: Sequence[Group], results: Results) -> Row:
+    """Returns what a prefix is held against: whole runs and reference curves at the epoch where it ends."""
+    if not prefixes.is_prefix(group):
+        return dict.fromkeys(BESIDE)
+    whole = prefixes.whole_runs_at_its_end(group, groups)
+    others = reference_curves.at(results.reference, group.settings, group.epochs)
+    return dict(zip(BESIDE, (whole and whole.mean, others or None), strict=True))
 
 
 def _measured(last: Row, present: Container[Metric]) -> Row:

@@ -24,6 +24,7 @@ SOURCES = {  # of speed-ups, and the commands that make them
     "measured": "repro run experiment=throughput",
     "simulated": _times.SIMULATE,
 }
+SLEPT = "the published node's seconds, slept, and real messages on shaped links"
 
 
 def table(results: Results) -> list[Row]:
@@ -146,10 +147,18 @@ def _speed(results: Results) -> Iterator[Row]:
             low, high = claim["range"]
             verdict = verdicts.within(factors, low, high, _not_the_papers_node(results, source))
             text = ", ".join(f"{name} {beside_limits(factor.mean, low, high)} ×" for name, factor in factors.items())
+            if source == DILATED and got:
+                why = "; ".join([verdict.why, f"{intervals.LEVEL} intervals: {_ends(factors)}", SLEPT])
+                verdict = replace(verdict, why=why)
             what = f"gTop-k {column} on 32 nodes" + (", published node" if source == "simulated" else "")
             if got or source != "measured":
                 n = min((factor.n for factor in factors.values()), default=None) if source == DILATED else None
                 yield _row(what, published, text, verdict, source, made_by, n)
+
+
+def _ends(factors: dict[str, Interval]) -> str:
+    """Writes the interval of each network's factor, with the decimals that tell its ends apart from each other."""
+    return ", ".join(f"{name} {speedups.ends(factor)}" for name, factor in factors.items())
 
 
 def beside_limits(factor: float, *limits: float) -> str:

@@ -31,11 +31,13 @@ def draw(rows: list[Row]) -> Figure:
         "batches a sample needs more exchanges, so that the minutes are too few, most of all for dense. An algorithm "
         "without a published throughput has no such curve."
     )
+    ticks = "Ticks under curves over minutes: the learning rate × 0.1, after as many epochs as at the dotted lines."
     _legend.note(
         figure,
         *_draw.runs_note(rows),
         _curves.reference_note(rows),
         time if timed else "",
+        ticks if any(row["drops"] for row in timed) else "",
         _curves.cut_note(rows),
         _curves.missing(rows, _draw.IMAGES, "convergence"),
     )

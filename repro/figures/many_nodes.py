@@ -27,21 +27,24 @@ def table(results: Results) -> list[Row]:
     for kind in sorted(set(map(prefixes.kind, every)), key=str):
         own = [group for group in every if prefixes.kind(group) == kind]
         beside = [group for group in whole if prefixes.kind(group) == kind]
-        ends = {min(group.epochs for group in own), *(group.epochs for group in own if group.whole)}
-        rows += [row for epoch in sorted(ends) for row in _at([*own, *beside], epoch)]
+        shortest = min(own, key=lambda group: group.epochs)
+        ends = {group.epochs: group.schedule for group in own if group.whole or group is shortest}
+        rows += [row for epoch in sorted(ends) for row in _at([*own, *beside], epoch, ends[epoch])]
     return rows
 
 
-def _at(groups: list[Group], epoch: float) -> list[Row]:
+def _at(groups: list[Group], epoch: float, schedule: str) -> list[Row]:
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
     dense = next(
         (one.mean for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None
     )
-    return sorted((_row(one, epoch, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"])
+    return sorted(
+        (_row(one, epoch, schedule, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"]
+    )
 
 
-def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
+def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: float | None) -> Row:
     group, settings = pooled.group, pooled.group.settings
     run = group.algo, moves.selections(group, epoch), group.nodes
     return {
@@ -56,7 +59,7 @@ def _row(pooled: Pooled, epoch: float, over: int, dense: float | None) -> Row:
         "nodes": group.nodes,
         "data": _draw.data_name(group.data),
         "model": _draw.model_name(group.model),
-        "epochs": epoch,
+        "schedule": schedule,
         "epochs averaged": over,
         "precision": settings["precision"],
         "n": pooled.n,

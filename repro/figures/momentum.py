@@ -1,5 +1,6 @@
 """Draws where momentum belongs when updates are sparse and late: on a quadratic, and in runs (not in the paper)."""
 
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ WIDTH = "double"
 COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
 ALSO = (ANALYSIS, _curves.CONVERGENCE, "repro run experiment=wire_formats")
+LETTERS = 40  # in a line of a panel's title
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
@@ -110,7 +112,7 @@ def draw(rows: list[Row]) -> Figure:
     one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
         _accuracies(panel, [row for row in runs if _panel(row) == kind])
-        panel.set_title(f"P = {kind[0]}, {kind[1]:.3g} epochs")
+        panel.set_title("\n".join(textwrap.wrap(f"P = {kind[0]}, {kind[4]}", LETTERS)), linespacing=0.9)
     _legend.of_panels(figure, panels)
     _legend.note(figure, *_notes(rows, runs))
     return figure

@@ -27,6 +27,7 @@ def table(results: Results) -> list[Row]:
                 "rule": group.settings["algo"]["options"].get("residual", "whole"),
                 "nodes": group.nodes,
                 "density": group.settings["density"],
+                "precision": group.settings["precision"],
                 "steps": len(recorded),
                 "lost_share": mean,
                 "lost_share_std": std,
@@ -37,7 +38,7 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure, (panel,) = _draw.panels(1, height=2.0)
-    for name, own in _names.lines(rows, "model", "data", "density").items():
+    for name, own in _names.lines(rows, "model", "data", "density", "precision").items():
         for place, rule in enumerate(dict.fromkeys(row["rule"] for row in own)):
             percent = [
                 row | {key: None if row[key] is None else 100 * row[key] for key in ("lost_share", "lost_share_std")}
@@ -50,8 +51,11 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_ylabel("lost in a step (% of selected mass)")
     panel.set_ylim(bottom=-0.5)
     _legend.of_panels(figure, [panel])
-    settings = dict.fromkeys((row["model"], row["data"], row["density"]) for row in rows)
-    on = (f"{_draw.model_name(model)} on {_draw.data_name(data)}, density {rho:g}" for model, data, rho in settings)
+    settings = dict.fromkeys((row["model"], row["data"], row["density"], row["precision"]) for row in rows)
+    on = (
+        f"{_draw.model_name(model)} on {_draw.data_name(data)}, density {rho:g}, {precision}"
+        for model, data, rho, precision in settings
+    )
     steps = sorted({row["steps"] for row in rows})
     _legend.note(
         figure,

@@ -32,6 +32,10 @@ def table(results: Results) -> list[Row]:
                         **{f"{_draw.algo_name(a)} (samples/s per node)": rates.get(a) for a in ALGOS},
                         "over dense": _ratio(results, model, source, rates, "dense"),
                         "over Top-k": _ratio(results, model, source, rates, "topk"),
+                        **{
+                            f"{title}, {intervals.LEVEL} interval": _interval(results, model, source, rates, other)
+                            for title, other in (("over dense", "dense"), ("over Top-k", "topk"))
+                        },
                     }
                 )
     return rows
@@ -42,6 +46,15 @@ def _ratio(results: Results, model: str, source: str, rates: dict[str, float], o
     if "gtopk" not in rates or other not in rates:
         return None
     return dilated(results, model, other).mean if source == DILATED else rates["gtopk"] / rates[other]
+
+
+def _interval(results: Results, model: str, source: str, rates: dict[str, float], other: str) -> str | None:
+    """Returns the interval of a speed-up that was repeated."""
+    return ends(dilated(results, model, other)) if source == DILATED and {"gtopk", other} <= rates.keys() else None
+
+
+def ends(factor: Interval) -> str:
+    return f"{factor.low:.3f} to {factor.high:.3f}" if factor.std is not None else factor.how
 
 
 def dilated(results: Results, model: str, other: str) -> Interval:

@@ -15,7 +15,7 @@ from repro.config import groups
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
 from repro.report import same_machine, time_to_target
-from repro.report.as_published import as_published, other_schedule
+from repro.report.as_published import OPTIONS, as_published, other_options, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.report.time_to_target import Reach
@@ -24,9 +24,10 @@ from repro.tables import Row
 TITLE = "Predicted time to an accuracy over bandwidth"
 COMMAND = _curves.CONVERGENCE
 TIMED = ("convergence", "momentum")  # experiments with timed runs of the settings whose curves are compared
-ALSO = ("repro run experiment=momentum",)
+ALSO = ("repro run experiment=momentum", "repro run experiment=many_nodes")
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
+TIMES = ("compute_s", "compress_s", "bits_per_s", "communicate_s", "minutes", "minutes_least", "minutes_most")
 STEP, LEAST = 0.05, 0.4  # targets are multiples of the first, and no less than the second, which is nearer to chance
 
 
@@ -34,16 +35,12 @@ def table(results: Results) -> list[Row]:
     """Returns for each model, algorithm, P and bandwidth the minutes until its curve reaches the target.
 
     Each P has its own target: the highest multiple of 5 % that two algorithms reach in the curves compared there. An
-    algorithm that does not reach it has one row for each P, without minutes.
+    algorithm that does not reach it has one row for each P, without minutes. So has a run with other settings that
+    does, where it was trained on as many nodes: they are in the row.
     """
-    trained = [
-        group
-        for group in time_to_target.trained(results)
-        if group.metric == ACCURACY
-        and _form(group)
-        and as_published(group.settings)
-        and not other_schedule(group.settings)
-    ]
+    every = [group for group in time_to_target.trained(results) if group.metric == ACCURACY]
+    trained = [group for group in every if _form(group) and _is_usual(group)]
+    others = [group for group in every if not _is_usual(group) and _is_beside(group)]
     timed = [group for name in TIMED for group in results.groups(name) if group.time and as_published(group.settings)]
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
@@ -59,6 +56,10 @@ def table(results: Results) -> list[Row]:
                 continue
             for found in time_to_target.of_each_algorithm(chosen, target):
                 rows += _minutes(found, nodes, sizes[0], _seconds(found.group, here))
+            on_as_many = (model, nodes, chosen[0].batch)
+            beside = [group for group in others if (group.model, group.nodes, group.batch) == on_as_many]
+            for found in time_to_target.beside(beside, chosen, target):
+                rows.append(_row(found, nodes) | {"source": "trained", "settings": _settings(found.group)})
     return rows
 
 
@@ -74,6 +75,34 @@ def highest(trained: Sequence[Group], nodes: int = 0) -> float | None:
             if sum(bool(found.samples) for found in time_to_target.of_each_algorithm(chosen, target)) >= count:
                 return target
     return None
+
+
+def _is_usual(group: Group) -> bool:
+    return as_published(group.settings) and not other_schedule(group.settings)
+
+
+def _is_beside(group: Group) -> bool:
+    """Returns whether a run with other settings is named: on the schedule as it is written, in one bucket, flat."""
+    return not (group.compressed or group.settings.get("bucket_mb") or group.settings.get("hierarchical"))
+
+
+def _settings(group: Group) -> str:
+    """Says in what a run's settings are not those of the curves that are drawn."""
+    settings, algo, known = group.settings, group.settings["algo"], group.algo in groups.group_options("algo")
+    usual = {**OPTIONS, "wire": "pairs"} | (groups.about(group.algo) if known else {})
+    own = {name: algo.get(name, usual[name]) for name in (*OPTIONS, "wire")}
+    said = [f"{name} {_short(value)}" for name, value in own.items() if value != usual[name]]
+    warmup = groups.algo_default(group.algo, group.model, "density_warmup")
+    lasting = [density for density in warmup if density > settings["density"]]
+    if settings["density"] < 1 and (used := settings.get("density_warmup", warmup)) not in (warmup, lasting):
+        said.append(f"density warm-up {used}" if used else "no density warm-up")
+    if (clip := settings.get("clip_grad") or 0.0) != groups.default(group.model, "clip_grad"):
+        said.append(f"gradient clipped to {clip:g}")
+    return ", ".join([*said, *other_options(settings), *other_schedule(settings)])
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _form(group: Group) -> str | None:
@@ -109,40 +138,47 @@ def _seconds(group: Group, here: Sequence[Group]) -> tuple[float, float] | None:
 
 
 def _minutes(found: Reach, nodes: int, parameters: int, seconds: tuple[float, float] | None) -> list[Row]:
-    group, form, settings = found.group, _form(found.group), found.group.settings
+    """Returns the rows of a curve by bandwidth; one without minutes where it missed the target or was not timed."""
+    group, form, row = found.group, _form(found.group), _row(found, nodes)
     assert form is not None  # noqa: S101  (for the type checker: `table` leaves others out)
-    batch = nodes * group.batch
-    steps = [samples / batch for samples in found.samples]
+    if seconds is None:
+        return [row | {"epochs": f"{row['epochs']}, not timed on the machine of the others"}]
+    compute_s, compress_s = seconds
+    row |= {"compute_s": compute_s, "compress_s": compress_s}
+    batch, alpha = nodes * group.batch, group.settings.get("network", {}).get("alpha_s", 0.0)
+    wire = group.settings["algo"].get("wire", "pairs")
+    rows = []
+    for bits in BITS_PER_S if found.samples else ():
+        communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
+        minutes = [
+            samples / batch * (compute_s + compress_s + communicate) / 60
+            for samples in (found.mean_samples, *found.spread)
+        ]
+        times = dict(zip(("minutes", "minutes_least", "minutes_most"), minutes, strict=True))
+        rows.append(row | {"bits_per_s": bits, "communicate_s": communicate} | times)
+    return rows or [row]
+
+
+def _row(found: Reach, nodes: int) -> Row:
+    """Returns what is known of a curve without times; `settings` says in what it is unlike those that are drawn."""
+    group = found.group
     row: Row = {
         "source": "trained, then modelled",
         "model": group.model,
         "algo": group.algo,
-        "density": settings["density"],
+        "density": group.settings["density"],
+        "settings": None,
         "target": found.target,
         "nodes": nodes,
         "curve_nodes": group.nodes,
         "schedule": time_to_target.schedule(group),
         "data": group.data,
-        "precision": settings["precision"],
+        "precision": group.settings["precision"],
         "n": found.n,
         "best": found.best,
-        "epochs": found.said() + ("" if seconds else ", not timed on the machine of the others"),
-        "compute_s": seconds and seconds[0],
-        "compress_s": seconds and seconds[1],
+        "epochs": found.said(),
     }
-    alpha = settings.get("network", {}).get("alpha_s", 0.0)
-    rows, computed = [], sum(seconds or ())
-    for bits in BITS_PER_S if steps and seconds else ():
-        wire = settings["algo"].get("wire", "pairs")
-        communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
-        minutes = [one * (computed + communicate) / 60 for one in steps]
-        rows.append(
-            row
-            | {"bits_per_s": bits, "communicate_s": communicate, "minutes": sum(minutes) / len(minutes)}
-            | {"minutes_least": min(minutes), "minutes_most": max(minutes)}
-        )
-    none = dict.fromkeys(("bits_per_s", "communicate_s", "minutes", "minutes_least", "minutes_most"))
-    return rows or [row | none]
+    return row | dict.fromkeys(TIMES)
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -177,25 +213,14 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def _density(row: Row) -> str:
-    return "" if row["density"] == 1 else f" (ρ = {row['density']:g})"
-
-
 def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
     lines: list[str] = []
     for model in models:
         panels: dict[str, list[int]] = {}  # P by what is said of the curves there
         for nodes in NODES:
-            curves = {(r["algo"], r["density"]): r for r in rows if (r["model"], r["nodes"]) == (model, nodes)}
-            if not curves:
-                continue
-            said = "; ".join(
-                f"{_draw.algo_name(row['algo'])}{_density(row)}: {row['epochs']}" for row in curves.values()
-            )
-            row, *_ = curves.values()  # what is compared has one target, schedule, data, precision and P
-            on = f"{100 * row['target']:g} % on the schedule of {row['schedule']}"
-            about = f"{on}, {_draw.data_name(row['data'])}, {row['precision']}"
-            panels.setdefault(f"{about}, in curves of P = {row['curve_nodes']}: {said}.", []).append(nodes)
+            own = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
+            if own:
+                panels.setdefault(_of_panel(own), []).append(nodes)
         for said, at in panels.items():
             lines.append(f"{_draw.model_name(model)}, P = {' and '.join(map(str, at))}: {said}")
     return [
@@ -204,7 +229,35 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
         "on the bandwidth, with the latency of the runs' network. "
         f"A target is reached at {time_to_target.RULE}; before the learning rate drops accuracy moves by points from "
         "one epoch to the next, so that this may be some epochs early. "
-        "Bands: from the soonest seed to the last; none where n = 1 or all seeds got there in the same epoch. "
+        f"Bands: over seeds, from the soonest to the last; {time_to_target.WITHIN}; none where both are one epoch. "
         "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger batches.",
         *lines,
     ]
+
+
+def _of_panel(rows: list[Row]) -> str:
+    """Says of a panel's target when each curve reached it, and which runs did with settings that are not drawn."""
+    drawn = {(row["algo"], row["density"]): row for row in rows if row["settings"] is None}
+    others = [row for row in rows if row["settings"] is not None]
+    row, *_ = rows  # what is compared has one target, schedule, data, precision and P
+    on = f"{100 * row['target']:g} % on the schedule of {row['schedule']}, {_trained_on(row)}"
+    said = f"{on}: {_when(drawn.values())}."
+    if others:
+        there = _trained_on(others[0])
+        where = "" if there == _trained_on(row) else f" ({there})"
+        said += f" Not drawn: runs with other settings reached it too{where}: {_when(others)}."
+    return said
+
+
+def _when(rows: Iterable[Row]) -> str:
+    return "; ".join(f"{_name(row)}: {row['epochs']}" for row in rows)
+
+
+def _trained_on(row: Row) -> str:
+    return f"{_draw.data_name(row['data'])}, {row['precision']}, in curves of P = {row['curve_nodes']}"
+
+
+def _name(row: Row) -> str:
+    density = "" if row["density"] == 1 else f"ρ = {row['density']:g}"
+    said = ", ".join(filter(None, (density, row["settings"])))
+    return _draw.algo_name(row["algo"]) + (f" ({said})" if said else "")

@@ -28,11 +28,12 @@ def table(results: Results) -> list[Row]:
     settings = [_but_for_the_wire(group) for group in groups]
     like = max(groups, key=lambda group: (settings.count(_but_for_the_wire(group)), group.epochs))
     alike = [group for group in (*groups, *results.groups("convergence")) if _are_alike(group, like)]
-    epoch = min(group.epochs for group in groups if _are_alike(group, like))
-    over = prefixes.averaged(like, epoch)
-    by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, epoch, over)}
+    shortest = min((group for group in groups if _are_alike(group, like)), key=lambda group: group.epochs)
+    over = prefixes.averaged(like, shortest.epochs)
+    by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, shortest.epochs, over)}
+    at = shortest.schedule, over
     sent, noise = _sent(results, like), intervals.noise_of_repeats(results.reference) if over == 1 else None
-    return [_row(wire, by_wire, (epoch, over), sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]
+    return [_row(wire, by_wire, at, sent, noise) for wire in WIRES if wire in by_wire or wire in LOSSLESS]
 
 
 def _wire(group: Group) -> str:
@@ -59,9 +60,9 @@ def _sent(results: Results, like: Group) -> dict[str, float]:
 
 
 def _row(
-    wire: str, by_wire: dict[str, Pooled], at: tuple[float, int], sent: dict[str, float], noise: float | None
+    wire: str, by_wire: dict[str, Pooled], at: tuple[str, int], sent: dict[str, float], noise: float | None
 ) -> Row:
-    """`at` is the epoch and how many up to there are averaged, `noise` that of a difference of two runs, if known."""
+    """`at`: the schedule, of how many epochs to its end the mean is; `noise`: of a difference of two runs, if known."""
     pairs, own = (by_wire.get("pairs" if one in LOSSLESS else one) for one in ("pairs", wire))
     group = next(iter(by_wire.values())).group
     apart = None
@@ -73,7 +74,7 @@ def _row(
         "source": "trained" if wire in by_wire else "trained as pairs",
         "model": _draw.model_name(group.model),
         "nodes": group.nodes,
-        "epochs": at[0],
+        "schedule": at[0],
         "epochs averaged": at[1],
         "precision": group.settings["precision"],
         "bytes per node and step": sent.get(wire),

@@ -117,6 +117,7 @@ def _algorithm(name: str, about: dict[str, Any], data: Results) -> str:
         "bytes and rounds of P nodes": formula(module),
         "counted": _counted(name, data),
         "error feedback": about.get("error_feedback"),
+        "unlike": about.get("unlike"),
         "when to use it": about.get("use"),
         "accuracy": _accuracy(name, data),
         "time": _time(name, data),
@@ -141,7 +142,19 @@ def _counted(name: str, data: Results) -> str | None:
     )
     return (
         f"{row['bytes_sent_most']:,.0f} bytes a step from the busiest of {row['nodes']} nodes{more}, "
-        f"{row['rounds_most']:g} rounds, with m = {row['parameters']:,}"
+        f"{row['rounds_most']:g} rounds, with m = {row['parameters']:,}{_range(name, data)}"
+    )
+
+
+def _range(name: str, data: Results) -> str:
+    """Says how far the bytes of a step go where they depend on values."""
+    row = _first(_rows(data, "families"), algo=name)
+    if row is None or not row["bytes_sent_least"]:
+        return ""
+    return (
+        f"; they depend on values: in a training rank 0 of {row['nodes']} nodes sent {row['bytes_sent']:,.0f} a step "
+        f"on average, {row['bytes_sent_least']:,.0f} to {row['bytes_sent_most']:,.0f} "
+        f"({_draw.model_name(row['model'])}, n = {row['n']})"
     )
 
 
@@ -151,12 +164,12 @@ def _accuracy(name: str, data: Results) -> str | None:
         group = whole.by_algo[name]
         return (
             f"{whole.percent(name):.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, {group.schedule}, "
-            f"n = {group.n}, {_draw.data_name(group.data)})"
+            f"{group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
         )
     row = _first(_rows(data, "families"), algo=name)
     return row and (
         f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
-        f"{row['schedule']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+        f"{row['schedule']}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
     )
 
 

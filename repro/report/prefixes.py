@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from repro.metric import Metric
+from repro.metric import ACCURACY, Metric
 from repro.report import pairs, same_settings
 from repro.report.group import Group
 from repro.report.summaries import Results
@@ -36,6 +36,11 @@ def kind(group: Group) -> tuple[object, ...]:
     return group.model, group.nodes, group.settings["precision"], compressed, group.data, group.batch
 
 
+def is_prefix(group: Group) -> bool:
+    """Returns whether a run has the first epochs of its schedule as it is written, and not all."""
+    return not group.whole and not group.compressed
+
+
 def averaged(group: Group, epoch: float) -> int:
     """Returns of how many epochs up to there the mean is compared: EPOCHS before the learning rate drops, else one."""
     before_drops = epoch <= min(group.settings["lr_drops"], default=math.inf)
@@ -52,6 +57,15 @@ def at_epoch(groups: Iterable[Group], epoch: float, epochs: int = 1) -> list[Poo
     """
     evaluated = [group for group in groups if _is_evaluated(group, epoch, epochs)]
     return [_pooled(same, epoch, epochs) for same in of_one_setting(evaluated)]
+
+
+def whole_runs_at_its_end(group: Group, groups: Iterable[Group]) -> Pooled | None:
+    """Returns the whole runs among `groups` of a prefix's setting and images, where it ends; None where none is."""
+    if group.metric is not ACCURACY:
+        return None
+    setting = of_any_length(group)
+    same = [one for one in groups if one.whole and of_any_length(one) == setting and _same_data(one, group)]
+    return next(iter(at_epoch(same, group.epochs)), None)
 
 
 def of_any_length(group: Group) -> str:

@@ -4,8 +4,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from repro.config.groups import title
+from repro.report import momentum, summaries
 
+DATA = "cifar10"
+MOMENTUM = 0.9  # of all runs, after aggregation
 Run = dict[str, Any]  # job, model, algo, density, nodes, batch_per_node, lr, and test_accuracy in percent by epoch
+
+
+def load() -> list[Run]:
+    """Reads the file alone, which takes a moment, as all summaries do not. Raises ConfigError, or OSError."""
+    return list(summaries.read_yaml(summaries.folder() / "reference_curves.yaml")["runs"])
 
 
 def algo(run: Run) -> str:
@@ -31,3 +39,16 @@ def text(runs: Sequence[Run], epoch: float) -> str:
     return ", ".join(
         f"{title('algo', algo(run))} {run['test_accuracy'][at - 1]:.2f} % (P = {run['nodes']})" for run in known
     )
+
+
+def at(runs: Iterable[Run], settings: dict[str, Any], epoch: float) -> str:
+    """Returns the `text` of those beside a run of these settings at the end of an epoch.
+
+    It is "" for other data, within an epoch, and where momentum does not amount to theirs.
+    """
+    lr = settings["lr"]
+    alike = momentum.effective_lr(settings) == round(lr / (1 - MOMENTUM), 9)
+    if settings["data"]["name"] != DATA or epoch % 1 or not alike:
+        return ""
+    batch = settings["batch_per_node"] * settings["accumulate"]
+    return text(beside(runs, settings["model"]["name"], batch, lr, settings["nodes"]), epoch)

@@ -74,15 +74,16 @@ def load(place: Path | None = None, runs: Path | None = None, alone: bool = Fals
     collected, left_out = ({}, []) if runs is None else collect(runs)
     for name, new in collected.items():
         summaries[name] = new if alone else put_over(summaries.get(name, {"groups": []}), new)
-    return Results(paper(place), summaries, _read_yaml(place / "reference_curves.yaml")["runs"], left_out)
+    return Results(paper(place), summaries, read_yaml(place / "reference_curves.yaml")["runs"], left_out)
 
 
 def paper(place: Path | None = None) -> dict[str, Any]:
     """Returns what the paper published, as paper.yaml has it. Raises ConfigError."""
-    return _read_yaml((place or folder()) / "paper.yaml")
+    return read_yaml((place or folder()) / "paper.yaml")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Reads one of the files of results/ that people write."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, 7 times as fast; not every PyYAML has it
     return dict(yaml.load(path.read_text(), loader))  # noqa: S506  (both are safe)
 

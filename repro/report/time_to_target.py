@@ -19,6 +19,28 @@ from repro.screen import plural
 EXPERIMENTS = ("convergence", "families", "language", "many_nodes")  # whose curves are read, or how such names begin
 RULE = "the first of two evaluations in a row that are as good, or the last of a curve"  # for captions and printed text
 TOO_SHORT = "trained for too few epochs"  # of seeds that are left out
+WITHIN = (
+    "where n = 1, within one run: from its first epoch at the target to that from which it stays there, or else to its "
+    "last"
+)
+MISSED_AT_ITS_END = ", at whose end it is missed"  # of a range within one run
+MOST = 3  # runs with other settings that are named: those of the fewest samples
+
+
+@dataclass(frozen=True)
+class Within:
+    """Holds a range within one run: from its first evaluation at the target to that from which it stays there.
+
+    Where the run misses the target again at its end, so that it does not stay, the range goes to its last evaluation.
+    """
+
+    epochs: tuple[float, float]
+    samples: tuple[float, float]
+    stays: bool
+
+    def said(self) -> str:
+        low, high = self.epochs
+        return f"{low:g} to {high:g} within one run{'' if self.stays else MISSED_AT_ITS_END}"
 
 
 @dataclass(frozen=True)
@@ -37,7 +59,8 @@ class Reach:
     n: int  # seeds that got there; all, where they did not
     left_out: int = 0
     missed: str = ""  # why the target does not count as reached where the best value is as good
-    elsewhere: str = ""  # in what they differ from the runs that are compared, if they got there
+    elsewhere: str = ""  # in what they differ from the runs that are compared
+    within: Within | None = None  # of a single seed; None where it stays at the target from its first epoch there
 
     @property
     def best(self) -> float:
@@ -48,14 +71,20 @@ class Reach:
     def mean_samples(self) -> float:
         return statistics.fmean(self.samples)
 
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Returns the fewest and the most samples: over seeds, or within the run of a single one."""
+        return self.within.samples if self.within else (min(self.samples), max(self.samples))
+
     def said(self) -> str:
-        """Says how sure this is: the number of seeds, and their range in epochs."""
+        """Says how sure this is: the number of seeds, and their range in epochs, or that within one run."""
         if not self.epochs:
             not_there = self.elsewhere or f"{self.missed or 'not'} in {self.group.epochs:g} epochs"
             return f"{not_there}, best {self.group.metric.short(self.best)}"
         low, high = min(self.epochs), max(self.epochs)
         left_out = f"{plural(self.left_out, 'seed')} left out, {TOO_SHORT}" if self.left_out else ""
-        span = f"epoch {low:g}" if low == high else f"epochs {low:g} to {high:g}"
+        within = f" ({self.within.said()})" if self.within else ""
+        span = f"epoch {low:g}{within}" if low == high else f"epochs {low:g} to {high:g}"
         return ", ".join(filter(None, (span, f"n = {self.n}", left_out)))
 
 
@@ -79,12 +108,14 @@ def reach(same: Sequence[Group], target: float) -> Reach:
     longest = next(group for group, _ in runs.values())
     found = [(group, _first(reached)) for group, reached in runs.values()]
     got = [group.curve[place] for group, place in found if place is not None]
+    within = [_within(group, reached) for group, reached in runs.values() if _first(reached) is not None]
     left_out = sum(place is None and _by_seed(group) and _is_cut(group) for group, place in found)
     n = len(runs) if _by_seed(longest) else longest.n
     if got and len(got) + left_out == len(found):
         batch = longest.nodes * longest.batch
         epochs, samples = zip(*((row["epoch"], row["step"] * batch) for row in got), strict=True)
-        return Reach(longest, target, epochs, samples, n - left_out, left_out)
+        single = within[0] if len(got) == 1 else None
+        return Reach(longest, target, epochs, samples, n - left_out, left_out, within=single)
     once = all(any(reached) for _, reached in runs.values())
     missed = "not twice in a row" if once else "not by all seeds"
     return Reach(longest, target, (), (), n, missed=missed if longest.metric.reached(best(longest), target) else "")
@@ -103,6 +134,17 @@ def _first(reached: Sequence[bool]) -> int | None:
     """Returns the place of the first evaluation that counts, None if none does: see RULE."""
     pairs = zip(reached, [*reached[1:], True], strict=True)  # after the last one there is none to be worse
     return next((place for place, both in enumerate(pairs) if all(both)), None)
+
+
+def _within(group: Group, reached: Sequence[bool]) -> Within | None:
+    """Returns the range within a run that reached the target; None where it stays there from the first epoch on."""
+    first, last = reached.index(True), len(reached) - 1
+    stays = next((place + 1 for place in range(last, -1, -1) if not reached[place]), 0)
+    if stays <= first:
+        return None
+    low, high = group.curve[first], group.curve[min(stays, last)]
+    batch = group.nodes * group.batch
+    return Within((low["epoch"], high["epoch"]), (low["step"] * batch, high["step"] * batch), stays <= last)
 
 
 def _curves(group: Group) -> list[list[float]]:
@@ -162,6 +204,21 @@ def of_each_algorithm(groups: Iterable[Group], target: float) -> list[Reach]:
 def reaches(groups: Iterable[Group], target: float) -> list[Reach]:
     """Returns one item for each setting: seeds in groups that differ in where they end count together."""
     return [reach(same, target) for same in prefixes.of_one_setting(groups)]
+
+
+def beside(groups: Iterable[Group], compared: Sequence[Group], target: float) -> list[Reach]:
+    """Returns when runs with other settings than the `compared` reached the target, those of the fewest samples.
+
+    Their images and precision are those of the compared ones if such runs got there, or else of the first.
+    """
+    found = sorted((one for one in reaches(groups, target) if one.samples), key=lambda one: one.mean_samples)
+    kinds = [*map(_kind, compared[:1]), *(_kind(one.group) for one in found)]
+    alike = ([one for one in found if _kind(one.group) == kind] for kind in kinds)
+    return next(filter(None, alike), [])[:MOST]
+
+
+def _kind(group: Group) -> tuple[str, str]:
+    return group.data, group.settings["precision"]
 
 
 def soonest(groups: Iterable[Group], target: float) -> Reach | None:

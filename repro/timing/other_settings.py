@@ -15,8 +15,6 @@ from repro.report.as_published import OPTIONS
 from repro.report.group import Group
 from repro.timing import to_target
 
-MOST = 3  # are named: those of the fewest samples
-
 
 def said(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> list[str]:
     """Returns lines on such runs of the model, data, P and batch of `configs`, on the schedule as it is written.
@@ -27,25 +25,14 @@ def said(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> l
     others = [group for group in groups if _is_beside(group, first)]
     compared = to_target.comparable(target, configs, groups)
     unlike = [group for group in others if not any(to_target.of(config, [group]) for config in configs)]
-    found = sorted(
-        (one for one in time_to_target.reaches(unlike, target) if one.samples), key=lambda one: one.mean_samples
-    )
-    if not found:
+    named = time_to_target.beside(unlike, compared, target)
+    if not named:
         return []
-    kinds = [*map(_kind, compared[:1]), *(_kind(one.group) for one in found)]
-    named = next(alike for kind in kinds if (alike := [one for one in found if _kind(one.group) == kind]))
     return [
         f"with other settings, committed runs reached {target:g} on {first.nodes} nodes too (their best, and when they "
         "got there); type the words of one here to rank it:",
-        *(
-            f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})"
-            for one in named[:MOST]
-        ),
+        *(f"  {shlex.join(typed(one.group))}  ({one.group.metric.short(one.best)}; {one.said()})" for one in named),
     ]
-
-
-def _kind(group: Group) -> tuple[str, str]:
-    return group.data, group.settings["precision"]
 
 
 def _is_beside(group: Group, config: Config) -> bool:

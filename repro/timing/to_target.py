@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from repro.compression.pair_sizes import LOSSLESS
@@ -30,8 +30,12 @@ def comparable(target: float, configs: Sequence[Config], groups: Sequence[Group]
 
     The planned P and precision come first. Another may stand in for it, but then for all algorithms.
     """
-    known = {id(group): group for config in configs for group in of(config, groups)}
-    return time_to_target.comparable(known.values(), target, configs[0].nodes, configs[0].precision)
+    return time_to_target.comparable(of_any(configs, groups), target, configs[0].nodes, configs[0].precision)
+
+
+def of_any(configs: Iterable[Config], groups: Sequence[Group]) -> list[Group]:
+    """Returns the groups whose updates one of `configs` would make, each once."""
+    return list({id(group): group for config in configs for group in of(config, groups)}.values())
 
 
 def of(config: Config, groups: Sequence[Group]) -> list[Group]:
@@ -61,7 +65,7 @@ def reach(target: float, config: Config, curves: Sequence[Group], others: Sequen
     if not own:
         found = time_to_target.soonest(of(config, others), target)
         return found and dataclasses.replace(
-            found, epochs=(), samples=(), elsewhere=_apart(found.group, curves[0]) if found.samples else ""
+            found, epochs=(), samples=(), within=None, elsewhere=_apart(found.group, curves[0])
         )
     return time_to_target.soonest(own, target)
 
@@ -145,18 +149,21 @@ def _rounding(wire: str) -> str:
 
 
 def cell(found: Reach | None, times_s: Sequence[float]) -> str:
-    """Writes minutes to the target, with their range over seeds; a dash and the best value where it was missed."""
+    """Writes minutes to the target, with their range over seeds or within one run; a dash and the best if missed."""
     if found is None:
         return "– (no curve)"
     measure = found.group.metric
     if not times_s:
-        return f"– (best {', '.join(filter(None, (measure.short(found.best), found.elsewhere or found.missed)))})"
-    low, high, mean = (seconds / 60 for seconds in (times_s[0], times_s[-1], sum(times_s) / len(times_s)))
-    spread = f"n = {found.n}" if low == high else f"{three(low)} to {three(high)}"
-    return f"{three(mean)} ({spread})"
+        return f"– (best {', '.join(filter(None, (measure.short(found.best), found.elsewhere, found.missed)))})"
+    low, high = (times_s[0] * samples / min(found.samples) / 60 for samples in found.spread)
+    mean = sum(times_s) / len(times_s) / 60
+    if low == high:
+        return f"{three(mean)} (n = {found.n})"
+    missed = time_to_target.MISSED_AT_ITS_END if found.within and not found.within.stays else ""
+    return f"{three(mean)} ({three(low)} to {three(high)}{' within one run' if found.within else ''}{missed})"
 
 
-def origin(target: float, found: Sequence[Reach | None]) -> str:
+def origin(target: float, found: Sequence[Reach | None], configs: Sequence[Config], groups: Sequence[Group]) -> str:
     """Says on which curves a ranking by the time to the target rests."""
     reaches = [one for one in found if one is not None]
     got = [one for one in reaches if one.samples]
@@ -167,21 +174,49 @@ def origin(target: float, found: Sequence[Reach | None]) -> str:
             "type repro run experiment=convergence, then repro results collect"
         )
     if not got:
-        first = max(reaches, key=time_to_target.goodness)
-        best = ", ".join(filter(None, (first.group.metric.short(first.best), first.missed)))
-        return (
-            f"target={target:g}: no committed run of these reached it; the best is {first.group.algo}, "
-            f"{best} ({_training(first.group)})"
-        )
+        return _missed(target, configs, groups)
     seeds = sorted({one.n for one in got})
-    spread = "n = 1: one seed, so no spread is known" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
+    spread = "n = 1: one seed" if seeds == [1] else f"n = {', '.join(map(str, seeds))} seeds"
     short = ", ".join(dict.fromkeys(one.group.algo for one in got if one.left_out))
     spread += f"; seeds of {short} {time_to_target.TOO_SHORT} are left out" if short else ""
+    spread += f"; ranges are over seeds, or, {time_to_target.WITHIN}"
     return (
         f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}; {spread}) times "
         f"the predicted iteration; it is reached at {time_to_target.RULE}; as many samples are taken to "
         "be needed on any number of nodes, and an epoch is the least that can be told apart"
     )
+
+
+def _missed(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> str:
+    """Says that no curve that is compared reached the target, and which others did, or how near any came."""
+    known = of_any(configs, groups)
+    most = time_to_target.comparable(known, target)
+    got = [one for one in time_to_target.of_each_algorithm(most, target) if one.samples]
+    curves = comparable(target, configs, groups) if got else known
+    first = max(time_to_target.reaches(curves, target), key=time_to_target.goodness)
+    best = f"the best is {first.group.algo}, {_best(first)} ({_training(first.group)})"
+    if not got:
+        return f"target={target:g}: no committed run of these reached it; {best}"
+    others = "; ".join(f"{one.group.algo}, {one.said()}" for one in got)
+    return (
+        f"target={target:g}: none of the curves that are compared reached it, so that all are ranked by the iteration; "
+        f"{best}. Others did, which are not compared ({_training(most[0])}): {others}"
+    )
+
+
+def caution(target: float, found: Reach | None) -> str:
+    """Says of the first of a ranking that its curve missed the target, or that it has none; "" if it got there."""
+    if found is not None and found.samples:
+        return ""
+    unknown = f"the first of these is not known to reach {target:g} here"
+    if found is None:
+        return f"{unknown}: no committed run of it has a curve"
+    there = "missed" if found.missed or not found.group.metric.reached(found.best, target) else "reached"
+    return f"{unknown}: its own curve {there} it, best {_best(found)} ({_training(found.group)})"
+
+
+def _best(found: Reach) -> str:
+    return ", ".join(filter(None, (found.group.metric.short(found.best), found.missed)))
 
 
 def _training(group: Group) -> str:

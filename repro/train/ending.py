@@ -11,9 +11,11 @@ from repro import screen
 from repro.comm import cost_formulas
 from repro.comm.traffic import Link
 from repro.config.differences import differing, flat
-from repro.config.schema import Config
+from repro.config.groups import title
+from repro.config.schema import Config, ConfigError
 from repro.iteration_time import PARTS, IterationTime
 from repro.metric import Metric
+from repro.report import reference_curves
 from repro.train import next_steps
 
 Summary = dict[str, Any]  # as `run_folder.summary` gives it
@@ -91,7 +93,8 @@ def notes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
         if summary["bytes_sent_between"]:
             several = sum(other.algo.name == config.algo.name for other in configs) > 1
             lines.append(spread(f"{config.algo.name}{f' ({config.run_id})' * several}", summary))
-    return list(dict.fromkeys([*lines, *rounds_against_bytes(configs, summaries)]))  # of two seeds the same
+    lines += [*first_epochs(configs, summaries), *rounds_against_bytes(configs, summaries)]
+    return list(dict.fromkeys(lines))  # of two seeds the same
 
 
 def spread(algo: str, summary: Summary) -> str:
@@ -100,6 +103,34 @@ def spread(algo: str, summary: Summary) -> str:
     busiest = summary["bytes_sent_worst_rank"]
     among = f"; the busiest node sends {screen.size(busiest)} on average" if busiest else ""
     return f"The bytes of {algo} depend on values: they are a mean over steps of {least} to {most}{among}."
+
+
+def first_epochs(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:
+    """Returns which runs on CIFAR-10 have the first epochs of their schedule alone, and what others had there."""
+    begun = [config for config, summary in zip(configs, summaries, strict=True) if _is_prefix(config, summary)]
+    runs = _reference() if begun else []
+    return [_prefix(config, reference_curves.at(runs, dataclasses.asdict(config), config.epochs)) for config in begun]
+
+
+def _is_prefix(config: Config, summary: Summary) -> bool:
+    written = config.steps is None and not config.scale_schedule and config.epochs < config.schedule_epochs
+    return written and config.data.name == reference_curves.DATA and summary["state"] == "done"
+
+
+def _prefix(config: Config, others: str) -> str:
+    epochs, whole = config.epochs, config.schedule_epochs
+    line = f"epochs={epochs} has the first {epochs} of {whole} epochs: compare it with epoch {epochs} of whole runs."
+    batch = config.batch_per_node * config.accumulate
+    of = f"{title('model', config.model.name)}, batch {batch}, lr {config.lr:g}, the original images"
+    return f"{line} Others had {others} at epoch {epochs} ({of})." if others else line
+
+
+def _reference() -> list[reference_curves.Run]:
+    """Returns the reference curves; none where the file is not there, as a run that has ended well does not fail."""
+    try:
+        return reference_curves.load()
+    except (ConfigError, OSError):
+        return []
 
 
 def rounds_against_bytes(configs: Sequence[Config], summaries: Sequence[Summary]) -> list[str]:

@@ -59,6 +59,7 @@ def test_every_hyperparameter_names_its_source() -> None:
         "source",
         "update",
         "use",
+        "unlike",
         "file",
         "reads",
     }

@@ -10,7 +10,7 @@ import pytest
 
 from repro import figures
 from repro.config.compose import compose
-from repro.figures import _legend, convergence
+from repro.figures import _curves, _legend, convergence
 from repro.report import page_parts, summaries
 from repro.report.as_published import as_published
 from repro.report.group import Group
@@ -161,6 +161,32 @@ def test_the_minutes_are_those_of_the_published_throughput() -> None:
     last = {row["algo"]: row["published_s"] for row in rows if row["epoch"] == 5}
     assert last["gtopk"] == pytest.approx(500 * 32 / paper["throughput_per_node"]["resnet20"]["gtopk"][4])
     assert last["gtopk_butterfly"] is None, "nothing was published of it"
+
+
+def test_drops_are_marked_on_curves_over_minutes_each_at_its_own_time() -> None:
+    """Dotted lines were on the rows over epochs alone: over minutes accuracy jumped where nothing said why."""
+    groups = [changed(run(algo, 141), lr_drops=[2.5, 4.0]) for algo in ("dense", "gtopk")]
+    rows = [row for row in convergence.table(results(*groups)) if row["source"] == "trained"]
+    figure = convergence.draw(rows)
+    (panel,) = (panel for panel in figure.axes if "minutes" in panel.get_xlabel())
+    ticks = {
+        algo: (list(line.get_xdata()), list(line.get_ydata()))
+        for algo, line in zip(
+            ("dense", "gtopk"), (one for one in panel.get_lines() if one.get_label() == _curves.DROP), strict=True
+        )
+    }
+    paper = summaries.paper()["throughput_per_node"]["resnet20"]
+    for algo, behind in (("dense", 0), ("gtopk", 2)):
+        epoch_min = 100 * 32 / paper[algo][4] / 60
+        xs, ys = ticks[algo]
+        assert xs == pytest.approx([2.5 * epoch_min, 4 * epoch_min])
+        assert ys == pytest.approx([25 - behind, 40 - behind]), "on the curve"
+    assert ticks["dense"][0] != ticks["gtopk"][0]
+    others = [panel for panel in figure.axes if panel.get_xlabel() == "epoch"]
+    assert others and not any(line.get_label() == _curves.DROP for one in others for line in one.get_lines())
+    assert any(line.startswith("Ticks under curves over minutes") for line in _legend.notes_of(figure))
+    before = convergence.draw(convergence.table(results(run("dense", 15))))
+    assert not any(line.startswith("Ticks") for line in _legend.notes_of(before)), "it ends before the first drop"
 
 
 VARIANTS: list[dict[str, Any]] = [

@@ -270,7 +270,9 @@ def test_what_a_reader_must_know_is_said_in_words() -> None:
     assert "medians of n = 7 to 200, band: half the range between quartiles" in said["point_to_point"]
     assert "141 epochs, CIFAR-10, bfloat16, in curves of P = 4: dense" in said["time_to_accuracy"]
     assert "141 epochs, CIFAR-10 (JPEG folder), bfloat16, in curves of P = 32: dense" in said["time_to_accuracy"]
+    assert "density 0.001, float32, mean" in said["residual_mass"]
     assert "over 4 recorded steps of one run each" in said["residual_mass"]
+    assert "Ticks under curves over minutes: the learning rate × 0.1" in said["convergence"]
     assert "Density of the sparse ones: 0.01." in said["language"]
     assert "On one line: Top-k and k of k × P; gTop-k and gTop-k butterfly." in said["bytes_per_step"]
 

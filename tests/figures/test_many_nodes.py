@@ -32,6 +32,7 @@ def test_the_settings_stand_in_order_beside_dense() -> None:
     }
     rows = many_nodes.table(Results({}, summaries, []))
     assert [row["density"] for row in rows] == [0.016, 0.008, 0.001, 1.0]
+    assert {row["schedule"] for row in rows} == {"first 15 of 141 epochs"}
     assert [row["test accuracy (%)"] for row in rows] == pytest.approx([29.2, 27.6, 26.2, 26.0]), (
         "means of epochs 11 to 15"
     )
@@ -40,3 +41,13 @@ def test_the_settings_stand_in_order_beside_dense() -> None:
     assert [row["a node's entry is sent"] for row in rows] == pytest.approx([11.52 / 32, 5.76, 0.864 / 32, 720])
     assert [row["lr / (1 - momentum)"] for row in rows] == [4.0, 1.0, 1.0, 1.0]
     assert many_nodes.table(Results({}, {"convergence": summaries["convergence"]}, [])) == []
+
+
+def test_rows_where_a_whole_run_ends_say_that_it_is_whole() -> None:
+    own = [made_up("scalecom", 15), made_up("gtopk", 141, 0.032)]
+    rows = many_nodes.table(Results({}, {"many_nodes": {"groups": own}}, []))
+    assert [(row["schedule"], row["density"]) for row in rows] == [
+        ("first 15 of 141 epochs", 0.032),
+        ("first 15 of 141 epochs", 0.001),
+        ("141 epochs", 0.032),
+    ]

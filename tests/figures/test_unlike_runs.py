@@ -111,7 +111,10 @@ def test_two_rules_of_the_residual_are_two_lines() -> None:
     assert set(lines(figure)) == {"gTop-k (paper's rule)", "gTop-k (exact)"}
     figure, notes = drawn("residual_mass", *made, group("resnet20", "gtopk", density=0.01, recorded=[records[0]]))
     assert "gTop-k, ρ = 0.01 (paper's rule)" in lines(figure)
-    assert "density 0.001; ResNet-20 on" in notes[0] and "density 0.01" in notes[0]
+    assert "density 0.001, float32; ResNet-20 on" in notes[0] and "density 0.01, float32" in notes[0]
+    figure, notes = drawn("residual_mass", *made, *(changed(one, precision="bfloat16") for one in made))
+    assert {"gTop-k, float32 (paper's rule)", "gTop-k, bfloat16 (paper's rule)"} == set(lines(figure))
+    assert "density 0.001, float32; " in notes[0] and "density 0.001, bfloat16" in notes[0]
 
 
 def test_bytes_at_two_densities_are_two_lines_with_their_bounds() -> None:
@@ -136,7 +139,8 @@ def test_each_kind_of_runs_on_many_nodes_ends_by_itself() -> None:
     short["curve"] = short["curve"][:2]
     for groups in ((*whole, short), (short, *whole)):
         rows = many_nodes.table(Results(PAPER, {"many_nodes": {"groups": groups}}))
-        assert sorted((row["nodes"], row["epochs"]) for row in rows) == [(16, 2), (32, 5), (32, 5)]
+        ends = [(16, "first 2 of 141 epochs"), *2 * [(32, "first 5 of 141 epochs")]]
+        assert sorted((row["nodes"], row["schedule"]) for row in rows) == ends
 
 
 def test_gains_over_bandwidth_are_over_dense_on_as_many_nodes() -> None:

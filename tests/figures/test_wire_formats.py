@@ -28,6 +28,7 @@ def test_formats_stand_beside_pairs_of_their_seeds() -> None:
     }
     rows = wire_formats.table(Results(committed.paper, made, committed.reference))
     assert [row["format"] for row in rows] == ["pairs", "gaps", "gaps-bf16", "packed"]
+    assert {row["schedule"] for row in rows} == {"first 15 of 141 epochs"}, "a whole run is there as its first 15 too"
     assert [row["n"] for row in rows] == [2, 2, 1, 2]
     assert [row["test accuracy (%)"] for row in rows] == pytest.approx([55.0, 55.0, 51.0, 53.0])
     assert [row["source"] for row in rows] == ["trained", "trained as pairs", "trained", "trained"]
@@ -51,7 +52,7 @@ def test_a_run_of_a_few_steps_does_not_take_the_place_of_the_others() -> None:
         assert wire_formats.table(Results(committed.paper, made, committed.reference)) == wire_formats.table(committed)
     made = committed.summaries | {"wire_formats": {"groups": [short]}}
     rows = wire_formats.table(Results(committed.paper, made, committed.reference))
-    assert {row["epochs"] for row in rows} == {0.384615}
+    assert {row["schedule"] for row in rows} == {"first 150 steps of 141 epochs"}
 
 
 def test_at_the_high_rate_the_last_five_epochs_are_averaged_and_after_it_the_last_alone_counts() -> None:

@@ -103,6 +103,21 @@ def test_a_run_on_other_images_stays_beside_the_committed_one() -> None:
     ]
 
 
+def test_a_prefix_has_the_whole_runs_of_its_setting_at_its_last_epoch() -> None:
+    groups = summaries.load().groups("convergence")
+    begun = [group for group in groups if prefixes.is_prefix(group)]
+    assert begun and all(group.schedule.startswith("first ") for group in begun)
+    assert not any(group.schedule.startswith("first ") for group in groups if group not in begun)
+    topk = next(group for group in groups if group.whole and group.algo == "topk")
+    short = dataclasses.replace(
+        topk, settings=topk.settings | {"epochs": 15}, curve=topk.curve[:15], seeds=[7], runs=["7"]
+    )
+    pooled = prefixes.whole_runs_at_its_end(short, groups)
+    assert pooled is not None and pooled.mean == 100 * topk.at(15)["test_accuracy"]
+    others = [group for group in groups if group is not topk]
+    assert prefixes.whole_runs_at_its_end(short, [short, *others]) is None
+
+
 def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:
     made = {OF: own, "convergence": convergence}
     return dataclasses.replace(committed, summaries={name: {"groups": list(map(vars, made[name]))} for name in made})

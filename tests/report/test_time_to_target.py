@@ -28,6 +28,49 @@ def test_one_seed_has_one_epoch_and_says_that_it_is_one() -> None:
     assert (found.epochs, found.samples, found.said()) == ((3,), (300 * 128,), "epoch 3, n = 1")
 
 
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        ([0.6, 0.4, 0.6, 0.6, 0.4, 0.6, 0.7], "epoch 3 (1 to 6 within one run), n = 1"),
+        ([0.4, 0.6, 0.6, 0.4, 0.6, 0.4], "epoch 2 (2 to 6 within one run, at whose end it is missed), n = 1"),
+        ([0.6, 0.4, 0.4, 0.6], "epoch 4 (1 to 4 within one run), n = 1"),
+        ([0.4, 0.6, 0.5, 0.7], "epoch 2, n = 1"),
+    ],
+)
+def test_one_seed_has_a_range_from_its_first_epoch_there_to_that_from_which_it_stays(curve, said) -> None:
+    found = time_to_target.reach([group(accuracies=[curve])], 0.5)
+    assert found.said() == said
+    low, high = found.spread
+    assert low <= found.mean_samples <= high and (found.within is not None) == (low < high)
+
+
+def test_the_range_over_seeds_comes_before_that_within_a_run() -> None:
+    noisy = [0.6, 0.4, 0.6, 0.6, 0.4, 0.6]
+    both = time_to_target.reach([group(accuracies=[noisy, [0.4, 0.6, 0.6, 0.6, 0.6, 0.6]])], 0.5)
+    assert both.within is None and both.spread == (200 * 128, 300 * 128)
+    begun, whole = begun_and_whole([0.1, 0.3, 0.4], noisy)
+    left = time_to_target.reach([begun, whole], 0.5)
+    assert left.said().startswith("epoch 3 (1 to 6 within one run), n = 1, 1 seed left out")
+
+
+def test_a_perplexity_stays_where_it_is_no_higher_again() -> None:
+    curve = [{"epoch": n, "step": n, "test_perplexity": value} for n, value in enumerate((119, 118, 130, 117), 1)]
+    text = replace(group(data={"name": "ptb", "sequence": 35}), curve=curve)
+    assert time_to_target.reach([text], 120).said() == "epoch 1 (1 to 4 within one run), n = 1"
+
+
+def test_runs_with_other_settings_are_those_of_the_fewest_samples_on_the_images_that_are_compared() -> None:
+    ends = (0.6, 0.7, 0.8, 0.9)
+    others = [group("gtopk", [[0.1, 0.1, end / 2, end]], density=end / 10) for end in ends]
+    soon = replace(group("topk", [[0.9, 0.9]]), data="cifar10 (others)")
+    (first, *_) = time_to_target.beside([*others, soon], [group()], 0.4)
+    assert first.group is others[2], "after 3 epochs"
+    assert len(time_to_target.beside([*others, soon], [group()], 0.3)) == time_to_target.MOST
+    assert [one.group for one in time_to_target.beside([*others, soon], [group()], 0.9)] == [others[3]]
+    assert [one.group for one in time_to_target.beside([others[0], soon], [group()], 0.9)] == [soon]
+    assert time_to_target.beside(others, [group()], 0.95) == []
+
+
 def test_several_seeds_have_their_range_and_all_must_get_there() -> None:
     seeds = group(accuracies=[[0.1, 0.5, 0.8, 0.9], [0.1, 0.2, 0.4, 0.8]])
     found = time_to_target.reach([seeds], 0.5)

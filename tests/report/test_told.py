@@ -58,6 +58,8 @@ def test_the_gaps_of_short_schedules_are_those_of_the_summaries() -> None:
     vgg16 = finals("convergence", 4, "vgg16")
     of_all = [vgg16["gtopk", 0.001], vgg16["dense", 1.0], vgg16["topk", 0.001]]
     assert told("each entry 0.40 times: N %, beside N of dense and N of Top-k") == pytest.approx(of_all, abs=0.051)
+    randomk = of_one_schedule(found.groups("families"), "resnet20", "schedule of 141 epochs compressed to 3")
+    assert told("After 3 compressed epochs it has N % so") == pytest.approx([randomk["randomk", 0.001]], abs=0.051)
 
 
 def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:

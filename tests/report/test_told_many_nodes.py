@@ -65,7 +65,7 @@ def test_dense_on_32_nodes_is_told_as_the_summaries_have_it() -> None:
 
 
 def after_15_epochs() -> list[Row]:
-    return [row for row in many_nodes.table(summaries.load()) if row["epochs"] == 15]
+    return [row for row in many_nodes.table(summaries.load()) if row["schedule"] == "first 15 of 141 epochs"]
 
 
 def test_one_selection_for_all_is_told_as_the_table_has_it() -> None:
@@ -162,7 +162,7 @@ def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
 
 def test_that_a_nodes_entry_is_sent_as_often_with_topk_is_told_as_the_table_has_it() -> None:
     said = told("counts then: N times here, and N times with Top-k at a density of 0.001, which ends N points below")
-    whole = [row for row in many_nodes.table(summaries.load()) if row["epochs"] == 141]
+    whole = [row for row in many_nodes.table(summaries.load()) if row["schedule"] == "141 epochs"]
     (ours,) = (row for row in whole if row["density"] == 0.032)
     (topk,) = (row for row in whole if row["algorithm"] == "Top-k")
     sent = "a node's entry is sent"

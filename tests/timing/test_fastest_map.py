@@ -265,9 +265,9 @@ def test_what_is_shown_to_end_below_dense_is_on_no_map(tmp_path, monkeypatch: py
     found = json.loads((tmp_path / "tradeoff.json").read_text())
     found["on_map"] = {nodes: on[:4] for nodes, on in found["on_map"].items()}  # without dense overlapped
     assert found["on_map"] == {"4": [True, True, False, True], "32": [True, False, False, True]}
-    assert found["below_dense"]["4"][2] is None and found["below_dense"]["32"][1] == pytest.approx(17, abs=2)
+    assert found["below_dense"]["4"][2] > 30 and found["below_dense"]["32"][1] == pytest.approx(17, abs=2)
     said = [" ".join(text.split()) for text in said]
-    assert "maps of 4 nodes: there is no run long enough on as many (randomk)" in said[0]
+    assert "maps of 4 nodes: committed runs end more than 1 point below dense (randomk)" in said[0]
     assert "maps of 32 nodes: committed runs end more than 1 point below dense (gtopk) or there is no run" in said[1]
     winners = {(one["nodes"], found["contenders"][one["fastest"][0][0]]) for one in found["maps"]}
     assert winners == {(4, "gtopk"), (32, "qsgd")}

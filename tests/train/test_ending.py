@@ -1,7 +1,10 @@
 """The end of a sweep: what the table and the sentences below it say, and the commands that are offered."""
 
+import dataclasses
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from repro.comm.traffic import Link
 from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.density import entries
+from repro.report.group import Group
 from repro.runs import progress
 from repro.train import aggregator, ending, next_steps
 
@@ -60,6 +64,58 @@ def test_a_run_that_ends_in_the_warm_up_of_1_bit_adam_says_so() -> None:
     assert "Type algo.warmup_steps=1" in " ".join(ending.notes(*ended("algo=qadam steps=3", step=3)))
     assert not any("warm-up" in line for line in ending.notes(*ended("algo=qadam", step=1001)))
     assert not any("warm-up" in line for line in ending.notes(*ended("algo=gtopk", step=132)))
+
+
+def of_a_prefix(words: str, **more: Any) -> list[str]:
+    return [line for line in ending.notes(*ended(words, **more)) if "epochs=" in line]
+
+
+def test_a_run_of_the_first_epochs_says_so_beside_what_others_had_there() -> None:
+    """Its accuracy at the high learning rate had nothing beside it, and read as if something were wrong."""
+    words = "model=resnet20 algo=dense,topk,gtopk nodes=4 epochs=15"
+    (said,) = of_a_prefix(f"{words} seed=0,1")
+    assert said == (
+        "epochs=15 has the first 15 of 141 epochs: compare it with epoch 15 of whole runs. Others had dense 82.06 % "
+        "(P = 8), Top-k 80.40 % (P = 4) at epoch 15 (ResNet-20, batch 32, lr 0.1, the original images)."
+    )
+    (config, *_), _ = ended(words)
+    settings = dataclasses.asdict(config)
+    assert Group(settings, "", [], [], {}, [], {}, []).schedule in said, "in the words of the tables"
+    assert of_a_prefix("algo=gtopk epochs=15 lr=0.7") == [said[: said.index(" Others")]], "nobody had that rate"
+    assert len(of_a_prefix("algo=gtopk epochs=5,15")) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "algo=gtopk",
+        "algo=gtopk epochs=5 data=digits",
+        "algo=gtopk epochs=5 scale_schedule=true",
+        "algo=gtopk steps=20",
+        "algo=gtopk model=vgg16_imagenet data=imagenet epochs=5",
+    ],
+)
+def test_nothing_is_said_of_first_epochs_where_a_run_is_whole_or_of_other_data(words: str) -> None:
+    assert of_a_prefix(words) == []
+    assert of_a_prefix("algo=gtopk epochs=5", state="preempted") == [], "it has not got there"
+
+
+def test_without_the_reference_curves_a_prefix_still_ends_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "paper.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    (said,) = of_a_prefix("model=resnet20 algo=gtopk epochs=15")
+    assert said.endswith("epoch 15 of whole runs.")
+
+
+def test_the_end_of_a_sweep_needs_no_torch() -> None:
+    code = (
+        "import sys; from repro.config.compose import compose; from repro.train import ending; "
+        "(config,) = compose(['model=resnet20', 'algo=gtopk', 'epochs=15']); "
+        "(line,) = ending.first_epochs([config], [{'state': 'done'}]); "
+        "assert '82.06' in line and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_quickstart_ends_with_why_gtopk_takes_longer_than_topk() -> None:

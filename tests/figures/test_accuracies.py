@@ -1,0 +1,65 @@
+"""The first epochs of a schedule stand beside whole runs of the same setting, and reference curves, where they end."""
+
+from typing import Any
+
+import made_up_groups
+import made_up_results
+import pytest
+
+from repro.figures import accuracies
+from repro.report.summaries import Results
+from repro.tables import Row
+
+WHOLE, REFERENCE = accuracies.BESIDE
+OTHERS = "dense 60.00 % (P = 4), dense 60.20 % (P = 4), dense 60.10 % (P = 4), "
+OTHERS += "Top-k 59.00 % (P = 4), Top-k 59.40 % (P = 4)"
+
+
+def run(epochs: int, algo: str = "dense", seed: int = 0, **settings: Any) -> dict[str, Any]:
+    """Of the schedule as it is written; accuracy is 10 points an epoch, and a point more with each seed."""
+    made = made_up_groups.group("resnet20", algo)
+    made["settings"] |= {"scale_schedule": False, "epochs": epochs} | settings
+    made["curve"] = [row | {"test_accuracy": row["test_accuracy"] + seed / 100} for row in made["curve"][:epochs]]
+    return made | {"seeds": [seed], "runs": [f"{algo}-{epochs}-{seed}-{settings}"]}
+
+
+def table(*groups: dict[str, Any]) -> list[Row]:
+    return accuracies.table(Results({}, {"convergence": {"groups": list(groups)}}, made_up_results.REFERENCE))
+
+
+def test_a_prefix_stands_beside_whole_runs_of_its_setting_and_the_reference_where_it_ends() -> None:
+    """Its accuracy at the high learning rate stood alone, and read as if the run had failed."""
+    whole, prefix = table(run(141, seed=1), run(2))
+    assert (whole[WHOLE], whole[REFERENCE]) == (None, None)
+    assert prefix["schedule"] == "first 2 of 141 epochs" and prefix["test accuracy (%)"] == pytest.approx(20)
+    assert (prefix[WHOLE], prefix[REFERENCE]) == (pytest.approx(21), OTHERS)
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        run(141, "topk"),
+        run(141, precision="bfloat16"),
+        run(141) | {"data": "cifar10", "fingerprint": "another"},
+        run(3),
+        run(3, scale_schedule=True),
+    ],
+    ids=["algorithm", "precision", "images", "prefix", "compressed"],
+)
+def test_unlike_runs_are_not_beside_a_prefix(whole: dict[str, Any]) -> None:
+    rows = table(whole, run(2))
+    assert all(WHOLE not in row for row in rows), "a column that no row has is left out"
+    assert [row[REFERENCE] for row in rows if row["schedule"] == "first 2 of 141 epochs"] == [OTHERS]
+
+
+def test_without_prefixes_there_are_no_such_columns() -> None:
+    for rows in (table(run(141), run(2, scale_schedule=True)), table(run(2, lr=0.7))):
+        assert rows and not {WHOLE, REFERENCE} & set(rows[0])
+
+
+def test_other_data_has_no_reference_curves() -> None:
+    digits = run(2)
+    digits["settings"]["data"] = digits["settings"]["data"] | {"name": "digits"}
+    text = made_up_groups.read(made_up_groups.group("lstm_small", "dense"))
+    text["settings"] |= {"scale_schedule": False}
+    assert all(not {WHOLE, REFERENCE} & set(row) for row in table(digits, text))
