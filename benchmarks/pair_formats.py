@@ -1,10 +1,11 @@
 """What it takes to encode and to decode sparse pairs in each wire format, beside a copy of the same pairs.
 
-    python benchmarks/pair_formats.py [--pairs 25000] [--parameters 25600000] [--repeats 500]
+    python benchmarks/pair_formats.py [--pairs 25000] [--parameters 25600000] [--repeats 500] [--out FILE.jsonl]
 
 One thread. Each repeat times all formats once, so that ratios are of the same moments; what is printed are medians
 over the repeats of this thread's CPU time, which other programs lengthen less than they do the wall clock's, and the
 least, which is nearest to a core that nobody else uses.
+The committed ones are in results/speed/pair_formats.jsonl, from which docs/algorithms.md has its table.
 `encode` tells the sender what rounding took, so a format that rounds decodes its own message there.
 """
 
@@ -12,13 +13,17 @@ import argparse
 import functools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import torch
 
 from repro.compression.pair_formats import FORMATS, lost
 from repro.compression.sparse import Sparse, pack, select
+from repro.json_text import json_text
+from repro.runs import machine
 from repro.tables import Row, to_markdown
+from repro.whole_files import write_whole
 
 
 def selection(parameters: int, k: int) -> Sparse:
@@ -37,6 +42,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=25_000)
     parser.add_argument("--parameters", type=int, default=25_600_000)
     parser.add_argument("--repeats", type=int, default=500)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     k, m, dtype = options.pairs, options.parameters, torch.float32
@@ -71,6 +77,15 @@ def main() -> None:
         )
     print(f"{k:,} pairs of {m:,}, {options.repeats} repeats; a copy of the pairs takes {copy_ms:.4f} ms\n")
     print(to_markdown(rows))
+    if options.out is not None:
+        same = {
+            "pairs": k,
+            "parameters": m,
+            "repeats": options.repeats,
+            "copy ms": copy_ms,
+            "processor": machine.processor(),
+        }
+        write_whole(options.out, "".join(f"{json_text(row | same)}\n" for row in rows))
 
 
 if __name__ == "__main__":

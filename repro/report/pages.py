@@ -21,6 +21,7 @@ PARTS: dict[str, Part] = {
     "table": page_parts.table,
     "status": page_parts.status,
     "claims": page_parts.claims,
+    "codecs": page_parts.codecs,
     "rules": page_parts.rules,
     "measured": page_parts.measured,
     "differences": page_parts.differences,
