@@ -18,6 +18,7 @@ from repro.tables import Row
 TITLE = "Final accuracies of the convergence runs"
 COMMAND = _curves.CONVERGENCE
 BESIDE = ("whole runs at this epoch (%)", "reference curves at this epoch, original images")  # columns of prefixes
+RATE = "samples/s in quiet stretches"  # of the whole run on its machine
 # what the run id leaves out, and what columns of their own say
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
     "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"
@@ -50,10 +51,11 @@ def table(results: Results) -> list[Row]:
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
-                "timed on": same_machine.processor(group.machine) if group.timed else None,
+                RATE: group.samples_per_s,
+                "timed on": same_machine.processor(group.machine) if group.timed or group.samples_per_s else None,
             }
         )
-    empty = {name for name in BESIDE if all(row[name] is None for row in rows)}
+    empty = {name for name in (*BESIDE, RATE) if all(row[name] is None for row in rows)}
     return [{name: cell for name, cell in row.items() if name not in empty} for row in _sent.known(rows)]
 
 

@@ -104,8 +104,18 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
         ),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
         seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),
+        samples_per_s=_quiet(first),
     )
     return rounded(dataclasses.asdict(group))
+
+
+def _quiet(run: Run) -> float | None:
+    """Returns the upper quartile of a run's samples a second, which what else its machine did has slowed least.
+
+    None where another machine went on with it.
+    """
+    rates = sorted(line["samples_per_s"] for line in run.of("eval") if line.get("samples_per_s") is not None)
+    return rates[3 * (len(rates) - 1) // 4] if rates and "timed_on" not in run.provenance else None
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:

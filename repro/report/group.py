@@ -36,6 +36,7 @@ class Group:
     recorded: list[dict[str, Any]] = field(default_factory=list)  # what `probe_steps` recorded, of the first seed
     fingerprint: str = ""  # of the data, see data.Content; "" = generated, or an old run
     seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
+    samples_per_s: float | None = None  # of the first run, in its quiet stretches between evaluations: upper quartile
 
     @property
     def model(self) -> str:

@@ -74,8 +74,9 @@ def codecs(_: Results, __: str) -> str:
     return (
         f"{table}\nMedians of {rows[0]['repeats']} repeats of all formats in turn: the processor time of one thread "
         f"for {rows[0]['pairs']:,} of {rows[0]['parameters']:,} entries "
-        f"({processor['name']}, family {processor['family']} model {processor['model']}; `python benchmarks/pair_formats.py --out results/speed/pair_formats.jsonl`). "
-        "*Lost* is the norm of what rounding took over that of the values, which a residual keeps.\n"
+        f"({processor['name']}, family {processor['family']} model {processor['model']}; "
+        "`python benchmarks/pair_formats.py --out results/speed/pair_formats.jsonl`). *Lost* is the norm of what "
+        "rounding took over that of the values, which a residual keeps.\n"
     )
 
 

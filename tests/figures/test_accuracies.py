@@ -1,12 +1,16 @@
 """The first epochs of a schedule stand beside whole runs of the same setting, and reference curves, where they end."""
 
+from pathlib import Path
 from typing import Any
 
 import made_up_groups
 import made_up_results
 import pytest
+import tiny_runs
 
 from repro.figures import accuracies
+from repro.report import from_run_folders
+from repro.report.finished_run import Run
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -50,6 +54,21 @@ def test_unlike_runs_are_not_beside_a_prefix(whole: dict[str, Any]) -> None:
     rows = table(whole, run(2))
     assert all(WHOLE not in row for row in rows), "a column that no row has is left out"
     assert [row[REFERENCE] for row in rows if row["schedule"] == "first 2 of 141 epochs"] == [OTHERS]
+
+
+def test_a_run_says_how_fast_its_machine_trained_where_that_is_known() -> None:
+    assert all(accuracies.RATE not in row for row in table(run(141)))
+    known, old = table(run(141) | {"samples_per_s": 1234.5}, run(141, "gtopk") | {"iteration_time": []})
+    assert (known[accuracies.RATE], old[accuracies.RATE]) == (1234.5, None)
+
+
+def test_the_rate_of_a_run_is_that_of_its_quiet_stretches(tmp_path: Path) -> None:
+    """The upper quartile: a restart or another program slows some epochs, and the fastest may be chance."""
+    lines = [{"kind": "eval", "samples_per_s": rate} for rate in (100.0, 80.0, None, 90.0, 20.0, 110.0)]
+    config = tiny_runs.config(tmp_path)
+    of = from_run_folders._quiet
+    assert of(Run(config, {}, lines, [])) == 100.0
+    assert of(Run(config, {"timed_on": {}}, lines, [])) is None and of(Run(config, {}, [], [])) is None
 
 
 def test_without_prefixes_there_are_no_such_columns() -> None:

@@ -268,16 +268,21 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         loop.run(run, before_a_run)
         return json.loads(file.read_text())
 
-    def timed_by() -> dict[str, Any]:
+    def group() -> dict[str, Any]:
         (made,) = from_run_folders.collect(tmp_path)[0]["default"]["groups"]
-        return made["machine"]
+        return made
+
+    def timed_by() -> dict[str, Any]:
+        return group()["machine"]
 
     here = json.loads((run.folder / "provenance.json").read_text())
+    assert group()["samples_per_s"] > 0
     for step in (2, 2):
         said = stopped_elsewhere_after(step)
         assert (timed_by()["cpu"], timed_by()["rates"]) == ("Another", {"float32_gflops": 3.0})
         assert timed_by()["versions"] == {"torch": "0.1"}, "of the machine that timed, not of the one that goes on"
         assert said["cpu"] == here["cpu"] and timed_by()["git"] == here["git"]
+        assert group()["samples_per_s"] is None, "two machines trained"
     sessions = [(one["cpu"], one["resumed_at"]) for one in [*said["earlier"], said]]
     assert sessions == [("Another", 0), *[(here["cpu"], 2)] * 2]
     stopped_elsewhere_after(0)  # nothing to go on from: it is timed again
