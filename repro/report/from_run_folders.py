@@ -112,10 +112,12 @@ def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
 def _quiet(run: Run) -> float | None:
     """Returns the upper quartile of a run's samples a second, which what else its machine did has slowed least.
 
-    None where another machine went on with it.
+    None where another kind of machine went on with it.
     """
     rates = sorted(line["samples_per_s"] for line in run.of("eval") if line.get("samples_per_s") is not None)
-    return rates[3 * (len(rates) - 1) // 4] if rates and "timed_on" not in run.provenance else None
+    sessions = [one for one in [*run.provenance.get("earlier", []), run.provenance] if isinstance(one, dict)]
+    kinds = {str([session.get(name) for name in same_machine.WHAT]) for session in sessions}
+    return rates[3 * (len(rates) - 1) // 4] if rates and len(kinds) == 1 else None
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,9 @@ def test_the_rate_of_a_run_is_that_of_its_quiet_stretches(tmp_path: Path) -> Non
     config = tiny_runs.config(tmp_path)
     of = from_run_folders._quiet
     assert of(Run(config, {}, lines, [])) == 100.0
-    assert of(Run(config, {"timed_on": {}}, lines, [])) is None and of(Run(config, {}, [], [])) is None
+    assert of(Run(config, {}, [], [])) is None
+    for cpu, rate in (("this", 100.0), ("another", None)):
+        assert of(Run(config, {"cpu": "this", "earlier": [{"cpu": cpu}]}, lines, [])) == rate
 
 
 def test_without_prefixes_there_are_no_such_columns() -> None:

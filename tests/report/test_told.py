@@ -108,7 +108,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     by = {(row["nodes"], row["algo"], row["rule"]): row for row in trained}
     four = [by[4, "dense", after], by[4, "gTop-k", after], by[4, "gTop-k", none]]
     many = [by[32, algo, where] for algo in ("dense", "gTop-k") for where in (after, none)]
-    many += [by[32, "Top-k", none], by[32, "gTop-k (clipped)", masked]]
+    many += [by[32, "gTop-k (exact rule)", none], by[32, "Top-k", none], by[32, "gTop-k (clipped)", masked]]
     others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
     others.append(by[4, "dense", none])
     assert [row["n"] for row in others] == [1, 2, 2, 2, 1]
@@ -151,8 +151,8 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         ),
         (
             many,
-            "dense has N % then and N % without momentum at ten times the learning rate, gTop-k N and N %, Top-k "
-            "without momentum N %, and gTop-k with momentum before selection, masked and clipped, N %:",
+            "dense has N % then and N % without momentum at ten times the learning rate, gTop-k N and N %, with the "
+            "exact residual rule N % without momentum, Top-k without momentum N %, and gTop-k with momentum before selection, masked and clipped, N %:",
         ),
     ):
         counted = "(n = N" in sentence
