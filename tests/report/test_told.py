@@ -152,7 +152,8 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         (
             many,
             "dense has N % then and N % without momentum at ten times the learning rate, gTop-k N and N %, with the "
-            "exact residual rule N % without momentum, Top-k without momentum N %, and gTop-k with momentum before selection, masked and clipped, N %:",
+            "exact residual rule N % without momentum, Top-k without momentum N %, "
+            "and gTop-k with momentum before selection, masked and clipped, N %:",
         ),
     ):
         counted = "(n = N" in sentence
