@@ -8,6 +8,7 @@ third of the steps, over that of the paper's rule, and the part of the gradients
 """
 
 import argparse
+from itertools import chain, count, islice
 from typing import Any
 
 import torch
@@ -51,28 +52,26 @@ def measured(config: Config, rank: Rank, data: Dataset) -> list[tables.Row]:
         rules[name].density = 0.001
     norms = dict.fromkeys(rules, 0.0)
     arrived = {name: torch.zeros_like(gradient) for name in rules}
-    total, step, late, steps = torch.zeros_like(gradient), 0, 0, config.steps or 0
-    for epoch in range(config.epochs):
-        for batch in worker.batches(epoch):
-            if step == steps:
-                break
-            step += 1
-            worker.backward([batch])
-            own = gradient.clone()
-            update = worker.algorithm.step(gradient, rank.collective)
-            total += update
-            late += step > 2 * steps // 3
-            for name, rule in rules.items():
-                found = rule.step(own.clone(), rank.collective)
-                arrived[name] += found
-                norms[name] += float(found.norm()) * (step > 2 * steps // 3)
-            worker.replica.apply(update, LR)
+    total, late, steps = torch.zeros_like(gradient), 0, config.steps or 0
+    batches = chain.from_iterable(map(worker.batches, count()))
+    for step, batch in enumerate(islice(batches, steps), 1):
+        worker.backward([batch])
+        own = gradient.clone()
+        update = worker.algorithm.step(gradient, rank.collective)
+        total += update
+        counts = step > 2 * steps // 3
+        late += counts
+        for name, rule in rules.items():
+            found = rule.step(own.clone(), rank.collective)
+            arrived[name] += found
+            norms[name] += float(found.norm()) * counts
+        worker.replica.apply(update, LR)
     first = norms["paper's rule, tree"]
     return [
         {
             "rule": name,
             "nodes": rank.size,
-            "steps": step,
+            "steps": steps,
             "norm of an update": norms[name] / late,
             "over the paper's rule": norms[name] / first,
             "arrived (%)": 100 * float(arrived[name].dot(total) / total.dot(total)),

@@ -157,7 +157,7 @@ def _speed(results: Results) -> Iterator[Row]:
 
 
 def _ends(factors: dict[str, Interval]) -> str:
-    """Writes the interval of each network's factor, with the decimals that tell its ends apart from each other."""
+    """Writes the interval of each network's factor."""
     return ", ".join(f"{name} {speedups.ends(factor)}" for name, factor in factors.items())
 
 
