@@ -152,9 +152,11 @@ class Training:
                     self.phase("training", self.steps, "steps", step)
             if self.due(step):
                 self.evaluate(step)
-            if self.due_to_save(step):
+            if saved := self.due_to_save(step):
                 self.save(step)
             if step < self.steps and any_rank(self.rank.control, self.rank.interrupt.is_set()):
+                if not saved:
+                    self.save(step)
                 return self.tell("preempted", step)
             self.phase("training", self.steps, "steps", step)
         self.report_measured()

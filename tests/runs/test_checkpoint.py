@@ -12,11 +12,12 @@ import torch
 from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster import ranks
+from repro.cluster.preempt import Interrupt
 from repro.config.compose import compose
 from repro.config.groups import group_options
 from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, run_folder
-from repro.train import loop
+from repro.train import evaluation, loop
 
 TEXT = ["model=lstm_small", "model.width=8", "model.dropout=0.5", "data=text", "data.classes=50", "data.sequence=5"]
 NAMES = [*group_options("algo"), "text"]  # the last: a network that carries a state through its rank's text
@@ -165,6 +166,15 @@ def test_only_every_second_epoch_is_saved_and_the_end(tmp_path, capsys):
     assert "after step 8" in capsys.readouterr().err
     assert equal(bits(run.folder), whole)
     assert [line["step"] for line in run_folder.read_metrics(run.folder)] == [line["step"] for line in metrics]
+
+
+def test_a_run_that_is_told_to_stop_at_an_epochs_end_is_saved_there(tmp_path, monkeypatch):
+    """Where only every second epoch is: it said preempted, and would have gone on from the start."""
+    interrupt, evaluate = Interrupt(), evaluation.evaluate
+    monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: interrupt.set() or evaluate(*arguments))
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=4", "epochs=3", "checkpoint_epochs=2")
+    loop.run(run, interrupt=interrupt)
+    assert run_folder.state(run.folder) == "preempted" and latest(run.folder)[0] == 4
 
 
 def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path, capsys):
