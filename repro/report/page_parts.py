@@ -116,16 +116,17 @@ def algorithms(data: Results, _: str) -> str:
     order = sorted(
         about, key=lambda name: (families[name] != "sparse", families[name], name not in in_short.COMPARED, name)
     )
+    whole = [one for one in in_short.ends(data) if one.longest.whole]
     sections, family = [], ""
     for name in order:
         if families[name] != family:
             family = families[name]
             sections.append(f"## {family.capitalize()}\n")
-        sections.append(_algorithm(name, about[name], data))
+        sections.append(_algorithm(name, about[name], data, whole))
     return "\n".join(sections)
 
 
-def _algorithm(name: str, about: dict[str, Any], data: Results) -> str:
+def _algorithm(name: str, about: dict[str, Any], data: Results, whole: list[in_short.Ends]) -> str:
     module = about.get("file") or name
     rows: dict[str, str | None] = {
         "source": about.get("source"),
@@ -135,7 +136,7 @@ def _algorithm(name: str, about: dict[str, Any], data: Results) -> str:
         "error feedback": about.get("error_feedback"),
         "unlike": about.get("unlike"),
         "when to use it": about.get("use"),
-        "accuracy": _accuracy(name, data),
+        "accuracy": _accuracy(name, data, whole),
         "time": _time(name, data),
         "run it": f"`repro run algo={name}`",
         "code": f"[`repro/algorithms/{module}.py`](../repro/algorithms/{module}.py)",
@@ -174,12 +175,12 @@ def _range(name: str, data: Results) -> str:
     )
 
 
-def _accuracy(name: str, data: Results) -> str | None:
-    whole = next((one for one in in_short.ends(data) if name in one.by_algo and one.longest.whole), None)
-    if whole is not None:
-        group = whole.by_algo[name]
+def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | None:
+    first = next((one for one in whole if name in one.by_algo), None)
+    if first is not None:
+        group = first.by_algo[name]
         return (
-            f"{whole.percent(name):.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, {group.schedule}, "
+            f"{first.percent(name):.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, {group.schedule}, "
             f"{group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
         )
     row = _first(_rows(data, "families"), algo=name)

@@ -164,18 +164,12 @@ class Training:
 
     def due(self, step: int) -> bool:
         """Returns whether the ranks evaluate after `step`."""
-        epoch, past = divmod(step, self.per_epoch)
-        return step == self.steps or (step > 0 and past == 0 and epoch % self.config.evaluate_every == 0)
+        return step == self.steps or schedule.is_multiple(step, self.config.evaluate_every * self.per_epoch)
 
     def due_to_save(self, step: int) -> bool:
         """Returns whether the ranks save a checkpoint after `step`."""
-        epoch, past = divmod(step, self.per_epoch)
-        every = self.config.checkpoint_every
-        return (
-            step == self.steps
-            or (past == 0 and epoch % self.config.checkpoint_epochs == 0)
-            or (every > 0 and step % every == 0)
-        )
+        every = self.config.checkpoint_every, self.config.checkpoint_epochs * self.per_epoch
+        return step == self.steps or any(schedule.is_multiple(step, steps) for steps in every)
 
     def begin_clock(self) -> None:
         self.began, self.made = time.perf_counter(), 0

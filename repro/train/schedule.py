@@ -31,3 +31,8 @@ def density(epoch: float, config: "Config") -> float:
     """Returns the densities of density_warmup for one epoch each, then `density`."""
     at = int(position(epoch, config))
     return config.density_warmup[at] if at < len(config.density_warmup) else config.density
+
+
+def is_multiple(step: int, every: int) -> bool:
+    """Returns whether something that is done every so many steps, 0 for never, is due after `step`."""
+    return every > 0 and step > 0 and step % every == 0
