@@ -1,11 +1,15 @@
-"""Execution traces hold what was counted: each message at both its ends, in the order in which ranks wait for them."""
+"""Execution traces hold what was counted: each message at both its ends, in the order in which ranks wait for them.
 
-import io
+They are read with Chakra's own package.
+"""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import proto
+from chakra.schema.protobuf import et_def_pb2 as chakra
+from chakra.src.third_party.utils import protolib
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from repro import cli
 from repro.comm import replay
@@ -13,18 +17,20 @@ from repro.comm.traffic import Round
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.timing import execution_traces, simulate
-from repro.timing.execution_traces import COMPUTE, RECEIVE, SEND
 
 M, K = 100_003, 1_003
 
 
 def read(file: Path) -> list[Any]:
     """The nodes after the header, which says the version."""
-    stream = io.BytesIO(file.read_bytes())
-    header = proto.parse_length_prefixed(execution_traces.messages()["GlobalMetadata"], stream)
-    assert header.version == execution_traces.VERSION
-    nodes = iter(lambda: proto.parse_length_prefixed(execution_traces.messages()["Node"], stream), None)
-    return list(nodes)
+    nodes = []
+    with protolib.openFileRd(str(file)) as stream:
+        protolib.decodeMessage(stream, header := chakra.GlobalMetadata())
+        assert header.version == "1.0.0"
+        while protolib.decodeMessage(stream, node := chakra.Node()):
+            assert not any(len(UnknownFieldSet(part)) for part in (node, *node.attr))
+            nodes.append(node)
+    return nodes
 
 
 def about(node: Any) -> dict[str, int]:
@@ -37,10 +43,10 @@ def rounds_of(rank: int, nodes: list[Any]) -> list[Round]:
     for node in nodes:
         key, values = tuple(node.data_deps), about(node)
         done = found.get(key, Round(None, 0, None, 0))
-        if node.type == SEND:
+        if node.type == chakra.COMM_SEND_NODE:
             assert values["comm_src"] == rank
             found[key] = done._replace(to=values["comm_dst"], sent=values["comm_size"])
-        elif node.type == RECEIVE:
+        elif node.type == chakra.COMM_RECV_NODE:
             assert values["comm_dst"] == rank
             found[key] = done._replace(source=values["comm_src"], received=values["comm_size"])
     return list(found.values())
@@ -57,14 +63,14 @@ def test_what_is_read_takes_as_long_as_what_was_counted(algo, nodes, tmp_path):
     ends: dict[tuple[int, ...], list[int]] = {}
     for nodes_of_rank in traces:
         assert [(node.type, node.duration_micros) for node in nodes_of_rank[:2]] == [
-            (COMPUTE, 140_000),
-            (COMPUTE, 20_000),
+            (chakra.COMP_NODE, 140_000),
+            (chakra.COMP_NODE, 20_000),
         ]
         known: set[int] = set()
         for node in nodes_of_rank:
             assert set(node.data_deps) <= known and node.id not in known
             known.add(node.id)
-            if node.type != COMPUTE:
+            if node.type != chakra.COMP_NODE:
                 values = about(node)
                 message = tuple(values[name] for name in ("comm_src", "comm_dst", "comm_tag"))
                 ends.setdefault(message, []).append(values["comm_size"])
