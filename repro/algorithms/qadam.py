@@ -63,7 +63,8 @@ class Algorithm(algorithms.Algorithm):
             total = compressed_scatter_reduce(self.momentum, collective, self.codec, *errors)
             self.momentum = total / collective.size
         seen = max(1, self.warmup_steps) if frozen else self.steps  # steps in the variance's mean
-        deviation = (self.variance.sqrt() / math.sqrt(1 - beta2**seen)).add_(self.eps)
+        root = self.variance.double().sqrt().float()  # of a float32 MKL's last bit depends on the processor
+        deviation = (root / math.sqrt(1 - beta2**seen)).add_(self.eps)
         update = self.momentum / (1 - beta1**self.steps) / deviation
         if frozen and self.warmup_steps:
             # the signs give each entry the mean of its bucket, also one that had no gradient: eps would divide that

@@ -60,6 +60,7 @@ def from_two_bits(scales: Tensor, codes: Tensor) -> Tensor:
 class ChunkTopK:
     """Sends, of each chunk of a vector [m], the `top` largest entries, each as an index and a 2-bit value.
 
+    Zeros pad the last chunk; where it has fewer than `top` entries some are sent, and lessen its scale.
     A message is uint8: two float32 scales a chunk, then the codes of all chunks, `index * 4 + level`.
     """
 

@@ -116,7 +116,8 @@ class QSGD:
 class Sign:
     """Keeps one bit, the sign, times the bucket's mean magnitude (Karimireddy et al., ICML 2019). Zero counts as +.
 
-    It is biased: use it with error feedback.
+    It is biased: use it with error feedback. Zeros that pad a vector to P chunks are entries of its last one, and
+    lessen their bucket's mean; error feedback makes up for that.
     """
 
     bucket: int = 1024

@@ -1,5 +1,11 @@
 """Invariants that every algorithm must keep; a new file in algorithms/ with its YAML is found and tested here."""
 
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from algorithm_steps import CHOICES, M, gradients, train
@@ -216,3 +222,26 @@ def test_what_is_counted_is_what_its_cost_says(name, size):
     else:
         assert (most, longest) == (bytes_, rounds)
     assert (seconds([traffic.rounds for traffic, _ in ranks], 1e-3, 1e-9) > 0) == (size > 1)
+
+
+# Each rank of these multiplies or factorises matrices for itself: their docstrings say on which machines that agrees.
+ALIKE = ("powersgd", "demo")
+OLDER = {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ATEN_CPU_CAPABILITY": "avx2"}
+
+
+def print_hashes() -> None:
+    for name in NAMES:
+        updates = torch.stack([updates for updates, _ in train(name, 2, gradients(2, 4, "ties") / 7, 0.01)])
+        print(name, hashlib.sha256(updates.numpy().tobytes()).hexdigest())
+
+
+def test_unlike_processors_get_the_same_bits():
+    """A rank on one with fewer instructions, which libraries of mathematics use, must not drift from the others."""
+    words = [sys.executable, "-c", "import test_algorithms; test_algorithms.print_hashes()"]
+    folders = {"PYTHONPATH": os.pathsep.join(map(str, [Path(__file__).parent, *Path(__file__).parents[1:2]]))}
+    new, old = (
+        subprocess.run(words, env=os.environ | folders | own, check=True, capture_output=True, text=True).stdout.split()
+        for own in ({}, OLDER)
+    )
+    unlike = {name for name, ours, theirs in zip(new[::2], new[1::2], old[1::2], strict=True) if ours != theirs}
+    assert len(new) == 2 * len(NAMES) and unlike <= {*ALIKE}, unlike
