@@ -9,6 +9,7 @@ from repro.metric import ACCURACY
 from repro.report import pairs, reference_curves
 from repro.report.as_published import as_published
 from repro.report.group import Group
+from repro.report.pairs import Pair
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -26,11 +27,19 @@ class Ends:
         return 100 * float(self.by_algo[algo].curve[-1]["test_accuracy"])
 
     @property
-    def below(self) -> float | None:
-        """Returns by how many points gTop-k ends below dense; None where one of both is missing."""
+    def pair(self) -> Pair | None:
+        """Returns gTop-k beside dense, of the seeds that both have; None where one of both is missing."""
         if {"dense", "gtopk"} <= self.by_algo.keys():
-            return self.percent("dense") - self.percent("gtopk")
+            return pairs.of(self.by_algo["gtopk"], self.by_algo["dense"])
         return None
+
+    @property
+    def below(self) -> float | None:
+        """Returns by how many points gTop-k ends below dense."""
+        if (pair := self.pair) is None:
+            return None
+        ours, dense = pair.accuracies
+        return dense - ours
 
     @property
     def seeds(self) -> str:
@@ -74,9 +83,9 @@ def sentences(data: Results, claims: list[Row]) -> list[str]:
 
 
 def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
-    """Says how far gTop-k ends from dense with each network: on the original images, where there are runs on them."""
-    first = {one.longest.model: one for one in reversed(compared)}
-    *most, last = [_apart(first[model], words) for model in _draw.models_of([{"model": model} for model in first])]
+    """Says how far gTop-k ends from dense with each network."""
+    models = _draw.models_of({"model": one.longest.model} for one in compared)
+    *most, last = [_of_model([one for one in compared if one.longest.model == model], words) for model in models]
     each = [*([", ".join(most)] if most else []), last]
     group = compared[0].longest
     timed = ", where the paper times it," if group.nodes == speedups.NODES else ""
@@ -84,13 +93,29 @@ def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
     return f"On {group.nodes} nodes{timed} gTop-k ends {' and '.join(each)}, over {over}."
 
 
-def _apart(one: Ends, words: dict[tuple[str, str], str]) -> str:
-    below, name = one.below or 0.0, _draw.model_name(one.longest.model)
-    accuracies = f"{one.percent('gtopk'):.2f} % against {one.percent('dense'):.2f} %"
-    verdict = f": {words[name, accuracies]}" if (name, accuracies) in words else ""
+def _of_model(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
+    """Says it on the original images, where there are runs on them, and then on others if more seeds have those."""
+    first, *others = compared
+    more = [f"{_apart(one)}: {_ends(one, words)}" for one in others if _seeds(one) > _seeds(first)]
+    said = "; ".join([_ends(first, words), *more])
+    return f"{_apart(first)} with {_draw.model_name(first.longest.model)} ({said})"
+
+
+def _apart(one: Ends) -> str:
+    below = one.below or 0.0
+    return f"{abs(below):.2f} points {'below' if below >= 0 else 'above'} dense"
+
+
+def _ends(one: Ends, words: dict[tuple[str, str], str]) -> str:
+    assert one.pair is not None  # noqa: S101  (for the type checker: `sentences` leaves others out)
+    accuracies = "{:.2f} % against {:.2f} %".format(*one.pair.accuracies)
     images = ", re-encoded images" if one.longest.encoded else ""
-    side = "below" if below >= 0 else "above"
-    return f"{abs(below):.2f} points {side} dense with {name} ({accuracies}{images}, n = {one.seeds}{verdict})"
+    word = words.get((_draw.model_name(one.longest.model), accuracies))
+    return f"{accuracies}{images}, n = {_seeds(one)}{f': {word}' if word else ''}"
+
+
+def _seeds(one: Ends) -> int:
+    return len(one.pair.seeds()) if one.pair else 0
 
 
 def asked(claims: list[Row]) -> list[Row]:

@@ -131,6 +131,25 @@ def test_readme_and_report_tell_the_result_in_three_sentences(monkeypatch: pytes
     assert counted and f"claim by claim: of {counted[1]}, " in page
 
 
+def test_more_seeds_on_other_images_are_told_beside_the_originals() -> None:
+    data = summaries.load()
+    jpegs = [
+        group
+        for group in data.groups("convergence")
+        if (group.model, group.nodes, group.encoded, group.whole) == ("resnet20", 4, True, True)
+    ]
+    kept = {id(group.settings): 10 + place for place, group in enumerate(jpegs) if group.algo in ("dense", "gtopk")}
+    for one in data.summaries["convergence"]["groups"]:
+        if at := kept.get(id(one["settings"])):
+            accuracies = [row["test_accuracy"] for row in one["curve"]]
+            one |= {"seeds": [0, 1, 2], "runs": [f"{at}-{seed}" for seed in range(3)]}
+            one["seed_accuracies"] = [[x + at * seed / 1e4 for x in accuracies] for seed in range(3)]
+    first, *_ = in_short.sentences(data, figures.load(["claims"])[0].table(data))
+    (said,) = re.findall(r"with ResNet-20 \((.*?)\)", first)
+    originals, others = said.split("; ")
+    assert originals.endswith("n = 1") and others.startswith("0.") and ", re-encoded images, n = 3: " in others
+
+
 def test_an_iteration_without_a_dense_one_beside_it_has_its_time_alone() -> None:
     data = summaries.load()
     relaxed = [
