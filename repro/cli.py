@@ -16,8 +16,11 @@ import importlib
 import locale
 import os
 import pkgutil
+import signal
 import sys
 import threading
+from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -71,7 +74,7 @@ def main() -> None:
     atexit.register(_leave, ended)  # registered first, it is called last
     _in_utf8()
     streams.outlive_readers()
-    code = _call()
+    code = _call(_noting_ctrl_c())
     lost = streams.lost_output()
     if lost is not None and code == 0:
         print(f"repro: not all of the output could be written: {lost}", file=sys.stderr)
@@ -97,26 +100,48 @@ def _leave(ended: list[int]) -> None:
     os._exit(ended[0] if ended else 1)
 
 
-def _call() -> int:
-    """Runs the command and returns the exit code."""
+def _noting_ctrl_c() -> list[int]:
+    """Returns a list that Ctrl-C lengthens, where it is not ignored or handled yet."""
+    told: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    return told
+
+
+def _call(told: Sequence[int] = ()) -> int:
+    """Runs the command and returns the exit code; `told` has something once Ctrl-C was typed."""
     try:
         _refuse_a_tilde(sys.argv[1:])
         app(prog_name="repro")
         return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except OSError as error:
-        return _say(whole_files.explain(error), 1)
-    except MemoryError as error:
-        return _say(f"out of memory: {error}" if str(error) else "out of memory", 1)
+    except KeyboardInterrupt:
+        return STOPPED
     except Exception as error:
-        from repro.config.schema import ConfigError, RunError
+        if told:  # libraries that were being loaded make other errors of it
+            return STOPPED
+        return _explain(error)
 
-        if isinstance(error, ConfigError):
-            return _say(str(error), 2)
-        if isinstance(error, RunError):
-            return _say(str(error), 1)
-        raise  # a defect of this suite: its traceback is wanted
+
+def _explain(error: Exception) -> int:
+    """Says what went wrong and returns the exit code; a defect of this suite is raised."""
+    match error:
+        case OSError():
+            return _say(whole_files.explain(error), 1)
+        case MemoryError():
+            return _say(f"out of memory: {error}" if str(error) else "out of memory", 1)
+        case _:
+            from repro.config.schema import ConfigError, RunError
+
+            if isinstance(error, ConfigError | RunError):
+                return _say(str(error), 2 if isinstance(error, ConfigError) else 1)
+            raise error  # its traceback is wanted
 
 
 def _refuse_a_tilde(words: list[str]) -> None:

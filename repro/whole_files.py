@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_whole(file: Path, content: str | bytes) -> None:
-    """Writes the file whole or not at all, also in a power cut. A link stays a link, and a device is written to."""
+    """Writes the file whole or not at all, also in a power cut, and beside others who write it: the last one's stays.
+
+    A link stays a link, and a device is written to.
+    """
     data = content.encode() if isinstance(content, str) else content
     place = Path(os.path.realpath(file))
     if place.exists() and not place.is_file():
@@ -20,16 +25,29 @@ def write_whole(file: Path, content: str | bytes) -> None:
         return
     unfinished = place.with_name(place.name + ".unfinished")
     try:
-        with open(unfinished, "wb") as stream:
+        with _alone(unfinished) as stream:
+            stream.truncate(0)
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        unfinished.replace(place)
+            unfinished.replace(place)
     except OSError as error:
         error.filename = error.filename or str(file)
         with suppress(OSError):
             unfinished.unlink()  # on a full disk this makes room for the status
         raise
+
+
+def _alone(file: Path) -> BinaryIO:
+    """Opens a file to write once nobody else writes it, as far as the file system has locks."""
+    while True:
+        stream = open(file, "ab")  # noqa: SIM115  (who writes closes it)
+        with suppress(OSError):
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):
+                return stream
+        stream.close()  # another writer has moved it into its place
 
 
 @contextmanager

@@ -304,3 +304,15 @@ def test_a_normal_run_and_its_help_show_no_warning_of_a_library(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     shown = done.stderr + repro("run", "--help", cwd=tmp_path).stderr + repro("--help", cwd=tmp_path).stderr
     assert not re.search(r"warn", shown, re.IGNORECASE), shown
+
+
+def test_ctrl_c_while_libraries_load_ends_without_a_traceback(tmp_path: Path) -> None:
+    """They make other errors of it: a RecursionError of a hundred lines."""
+    process = start("simulate", "model=resnet50", "nodes=512", cwd=tmp_path)
+    maps = Path(f"/proc/{process.pid}/maps")
+    while "libtorch" not in maps.read_text():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "") and "Traceback" not in err, err

@@ -50,15 +50,16 @@ def resolve(config: Config, launch: Launch) -> float:
     if config.nodes == 1:
         return float(DILATIONS[1])  # no link carries anything
     file = Path(config.results) / FILE
-    known, share = kept(file), latency_share(config)
-    tried = known.setdefault(place(config), {})
+    tried, share = kept(file).get(place(config), {}), latency_share(config)
     for dilation in DILATIONS[1:]:
         if config.network.bits_per_s / dilation < LEAST_BITS_PER_S:
             break
         if str(dilation) not in tried:
             tried[str(dilation)] = measured(config, dilation, launch)
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json_text(known, indent=1) + "\n")
+            now = kept(file)  # another run may have written since
+            now.setdefault(place(config), {}).update(tried)
+            write_whole(file, json_text(now, indent=1) + "\n")
         if enough(tried[str(dilation)], share):
             return float(dilation)
     raise RunError(

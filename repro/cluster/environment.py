@@ -95,7 +95,7 @@ def discover(env: Mapping[str, str] = os.environ) -> Place | None:
     # sbatch sets SLURM_PROCID and SLURM_NTASKS in its script too; only srun adds SLURM_STEP_*.
     if "SLURM_STEP_NUM_TASKS" in env and env["SLURM_STEP_NUM_TASKS"] != "1":
         rank, size, local = (_integer(env, f"SLURM_{key}") for key in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
-        local_size = tasks_per_node(env["SLURM_STEP_TASKS_PER_NODE"])[_integer(env, "SLURM_NODEID")]
+        local_size = _tasks_here(env)
         job, step = _integer(env, "SLURM_JOB_ID"), _integer(env, "SLURM_STEP_ID")
         token = f"{env.get('SLURM_CLUSTER_NAME', '')}/{job}.{step}.{env.get('SLURM_RESTART_COUNT', '0')}"
         return Place(rank, size, local, local_size, master_host(env), ports(job, step), token)
@@ -108,7 +108,7 @@ def job(env: Mapping[str, str] = os.environ) -> str | None:
     An array's task never gets its plain id: the last task's is the id of the whole array.
     """
     if "SLURM_ARRAY_JOB_ID" in env:
-        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+        return f"{env['SLURM_ARRAY_JOB_ID']}_{_integer(env, 'SLURM_ARRAY_TASK_ID')}"
     return env.get("SLURM_JOB_ID")
 
 
@@ -230,6 +230,16 @@ def _listen(port: int) -> socket.socket:
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
+
+
+def _tasks_here(env: Mapping[str, str]) -> int:
+    """Returns how many of a step's tasks are on this node."""
+    counts, node = tasks_per_node(env.get("SLURM_STEP_TASKS_PER_NODE", "")), _integer(env, "SLURM_NODEID")
+    if not counts:
+        raise ConfigError(_lacks(env, "SLURM_STEP_TASKS_PER_NODE"))
+    if not 0 <= node < len(counts):
+        raise ConfigError(_lacks(env, "SLURM_NODEID"))
+    return counts[node]
 
 
 def _integer(env: Mapping[str, str], key: str) -> int:

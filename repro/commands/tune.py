@@ -67,6 +67,7 @@ def tune(
 
     refuse(overrides, CHOSEN, WHY_CHOSEN, ", and type the sizes to rank, as bucket_mb=null,25")
     refuse(overrides, *OF_THE_LAB)
+    refuse(overrides, ("stages", "cuts"), "pipelines are predicted by `repro strategies`")
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
     sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]

@@ -23,7 +23,7 @@ def simulated(results: Results) -> list[Row]:
     """Returns `repro simulate` of published compute and compress, and our messages on the published alpha and beta."""
     summary = results.summaries.get("simulate", {})
     usual = {  # of rows that do not say theirs, as not all differ in it
-        "network": summary.get("network", {}).get("name"),
+        "network": (summary.get("network") or {}).get("name"),
         "density": summary.get("density"),
     }
     density, rows = results.paper.get("training", {}).get("density"), []
@@ -64,13 +64,14 @@ def _of_group(group: Group) -> list[Row]:
     ]
 
 
-def on_gpus(results: Results) -> list[Row]:
+def on_gpus(results: Results, overlap: str = "off") -> list[Row]:
     """Returns what `experiment=throughput` measured on GPUs of one kind, that with most runs: rates are compared.
 
-    They have the settings of what the paper timed. What a CPU takes is another item's.
+    They have the settings of what the paper timed, or those with buckets in the background. What a CPU takes is another
+    item's.
     """
     timed = [group for group in results.groups("throughput") if as_timed(results, group)]
-    groups = [group for group in timed if same_machine.gpus(group.machine)]
+    groups = [group for group in timed if same_machine.gpus(group.machine) and _sends(group) == overlap]
     kinds = Counter(str(group.machine["gpus"]) for group in groups)
     alike = [group for group in groups if str(group.machine["gpus"]) == kinds.most_common(1)[0][0]]
     return [row for group in alike for row in _of_group(group) if row["source"] == "measured"]
@@ -122,6 +123,12 @@ def on_the_papers_node(results: Results, overlap: str = "off") -> list[Row]:
         if here not in most or row["repeats"] > most[here]["repeats"]:
             most[here] = row
     return list(most.values())
+
+
+def _sends(group: Group) -> str:
+    """Returns whether buckets are sent during backward: on or off; "buckets" where they are sent after it."""
+    overlap = str(group.settings.get("overlap", "off"))
+    return "buckets" if overlap == "off" and group.settings.get("bucket_mb") else overlap
 
 
 def as_timed(results: Results, group: Group) -> bool:

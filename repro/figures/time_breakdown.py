@@ -36,6 +36,7 @@ def table(results: Results) -> list[Row]:
             rows.append(_times.as_row(*same, time))
     rows += [row for row in _times.beside_the_paper(results) if row["source"] != "published"]
     rows += _times.on_the_papers_node(results, overlap="on")
+    rows += [row | {"overlap": "on"} for row in _times.on_gpus(results, overlap="on")]
     rows = [
         {"overlap": "off"} | row | {"communicate_s": IterationTime.of(row).open_s}
         for row in rows

@@ -4,6 +4,7 @@ import math
 
 from repro.compression.pair_sizes import LOSSLESS, WIRES
 from repro.figures import _curves, _draw
+from repro.metric import ACCURACY
 from repro.report import intervals, prefixes, same_settings
 from repro.report.group import Group
 from repro.report.prefixes import Pooled
@@ -22,12 +23,12 @@ def table(results: Results) -> list[Row]:
     Before the learning rate drops accuracies are means of `prefixes.EPOCHS`, and one pair of seeds has no interval:
     the reference curves' repeats are apart by more there than at their end.
     """
-    groups = [group for group in results.groups("wire_formats") if group.curve]
+    groups = [group for group in results.groups("wire_formats", ACCURACY) if group.curve]
     if not groups:
         return []
     settings = [_but_for_the_wire(group) for group in groups]
     like = max(groups, key=lambda group: (settings.count(_but_for_the_wire(group)), group.epochs))
-    alike = [group for group in (*groups, *results.groups("convergence")) if _are_alike(group, like)]
+    alike = [group for group in (*groups, *results.groups("convergence", ACCURACY)) if _are_alike(group, like)]
     shortest = min((group for group in groups if _are_alike(group, like)), key=lambda group: group.epochs)
     over = prefixes.averaged(like, shortest.epochs)
     by_wire = {_wire(pooled.group): pooled for pooled in prefixes.at_epoch(alike, shortest.epochs, over)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,10 +115,12 @@ def _quiet(run: Run) -> float | None:
 
     None where another kind of machine went on with it.
     """
-    rates = sorted(line["samples_per_s"] for line in run.of("eval") if line.get("samples_per_s") is not None)
+    rates = [line["samples_per_s"] for line in run.of("eval") if line.get("samples_per_s") is not None]
     sessions = [one for one in [*run.provenance.get("earlier", []), run.provenance] if isinstance(one, dict)]
     kinds = {str([session.get(name) for name in same_machine.WHAT]) for session in sessions}
-    return rates[3 * (len(rates) - 1) // 4] if rates and len(kinds) == 1 else None
+    if not rates or len(kinds) > 1:
+        return None
+    return statistics.quantiles(rates, n=4, method="inclusive")[-1] if len(rates) > 1 else rates[0]
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:

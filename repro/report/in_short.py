@@ -124,7 +124,10 @@ def asked(claims: list[Row]) -> list[Row]:
 
 
 def table(data: Results) -> list[Row]:
-    """Returns a row for each network, number of nodes and kind of images: test accuracies at the end, in percent."""
+    """Returns a row for each network, number of nodes and kind of images: test accuracies at the end, in percent.
+
+    Those of dense and gTop-k are of the seeds that both have.
+    """
     return [
         {
             "network": _draw.model_name(one.longest.model),
@@ -132,15 +135,19 @@ def table(data: Results) -> list[Row]:
             "images": _draw.data_name(one.longest.data),
             "trained": one.longest.schedule,
             "precision": one.longest.settings["precision"],
-            **{
-                f"{_draw.algo_name(algo)} (%)": f"{one.percent(algo):.2f}" if algo in one.by_algo else "–"
-                for algo in COMPARED
-            },
+            **{f"{_draw.algo_name(algo)} (%)": _cell(one, algo) for algo in COMPARED},
             "gTop-k below dense (points)": "–" if one.below is None else f"{one.below:.2f}",
             "seeds": one.seeds,
         }
         for one in ends(data)
     ]
+
+
+def _cell(one: Ends, algo: str) -> str:
+    if algo not in one.by_algo:
+        return "–"
+    paired = dict(zip(("gtopk", "dense"), one.pair.accuracies, strict=True)) if one.pair else {}
+    return f"{paired.get(algo, one.percent(algo)):.2f}"
 
 
 def of_images(data: Results) -> str:

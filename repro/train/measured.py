@@ -31,6 +31,7 @@ def iteration(
     ]
     if not rows:
         return None
+    rows = rows[len(rows) % period :] or rows  # whole periods, where there is one
     middle = statistics.median if period == 1 else statistics.fmean
     return IterationTime(**{part: middle(row[part] for row in rows) for part in rows[0]})
 

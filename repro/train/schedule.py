@@ -15,7 +15,8 @@ def position(epoch: float, config: "Config") -> float:
     """Returns where `epoch` of this run lies in the schedule as it is written, in epochs."""
     if not config.scale_schedule or config.epochs == config.schedule_epochs:  # which is the same, to the bit
         return epoch
-    return epoch * config.schedule_epochs / config.epochs
+    at = epoch * config.schedule_epochs / config.epochs
+    return round(at) if abs(at - round(at)) < 1e-9 else at  # a drop is at its step, not at the next by rounding
 
 
 def learning_rate(epoch: float, config: "Config") -> float:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro.cluster import devices, start, threads
+from repro.cluster import devices, environment, start, threads
 from repro.cluster.devices import device_of
 from repro.cluster.environment import (
     FIRST_PORT,
@@ -48,6 +48,26 @@ def test_srun_place():
     place = discover(SRUN)
     assert place == Place(5, 6, 2, 3, "127.0.0.1", ports(77, 0), "c/77.0.0")
     assert discover(SRUN | {"SLURM_RESTART_COUNT": "1"}).token != place.token
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": None}, "SLURM_STEP_TASKS_PER_NODE is not set"),
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID is '2'"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "3"}, "SLURM_NODEID is '1'"),
+    ],
+)
+def test_half_of_what_srun_sets_is_refused(said: dict[str, str | None], why: str) -> None:
+    env = {key: value for key, value in (SRUN | said).items() if value is not None}
+    with pytest.raises(ConfigError, match=why):
+        discover(env)
+
+
+def test_an_array_without_its_task_is_refused() -> None:
+    assert environment.job({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}) == "7_2"
+    with pytest.raises(ConfigError, match="SLURM_ARRAY_TASK_ID is not set"):
+        environment.job({"SLURM_ARRAY_JOB_ID": "7"})
 
 
 def test_a_task_that_slurm_binds_to_its_own_cores_does_not_share_them_again(monkeypatch):

@@ -62,8 +62,16 @@ def test_a_run_says_how_fast_its_machine_trained_where_that_is_known() -> None:
     assert (known[accuracies.RATE], old[accuracies.RATE]) == (1234.5, None)
 
 
+def of_rates(folder: Path, *rates: float) -> float | None:
+    lines = [{"kind": "eval", "samples_per_s": rate} for rate in rates]
+    return from_run_folders._quiet(Run(tiny_runs.config(folder), {}, lines, []))
+
+
 def test_the_rate_of_a_run_is_that_of_its_quiet_stretches(tmp_path: Path) -> None:
     """The upper quartile: a restart or another program slows some epochs, and the fastest may be chance."""
+    assert of_rates(tmp_path, 10.0) == 10
+    assert of_rates(tmp_path, 10.0, 100.0) == 77.5
+    assert of_rates(tmp_path, 10.0, 100.0, 50.0) == 75
     lines = [{"kind": "eval", "samples_per_s": rate} for rate in (100.0, 80.0, None, 90.0, 20.0, 110.0)]
     config = tiny_runs.config(tmp_path)
     of = from_run_folders._quiet

@@ -68,7 +68,7 @@ def test_the_parts_of_the_breakdown_are_what_an_iteration_waits_for(hiding: Resu
     group["settings"]["batch_per_node"] = 128  # as the paper timed it
     group["machine"] = made_up_groups.MACHINE | {"gpus": ["NVIDIA H200"]}
     row = next(row for row in time_breakdown.table(hiding) if row["source"] == "measured")
-    assert row["communicate_s"] == pytest.approx(0.02 - HIDDEN_S)
+    assert (row["overlap"], row["communicate_s"]) == ("on", pytest.approx(0.02 - HIDDEN_S))
     panels = time_breakdown.draw([row]).axes
     assert [text.get_text() for text in panels[0].texts] == [f"{0.13 - HIDDEN_S:.3g} s"]
 
@@ -243,3 +243,15 @@ def test_a_planner_chooses_among_iterations_of_one_wire() -> None:
     assert [row for row in after if row in before[:-2]] == before[:-2]
     (other,) = [row for row in after[:-2] if row not in before]
     assert (other["network"], other["candidates"]) == ("10 Gbps Ethernet", 2)
+
+
+def test_iterations_in_buckets_are_not_among_those_that_the_paper_timed() -> None:
+    paper = made_up_results.nothing().paper
+    plain, other = (made_up_groups.group("resnet20", "dense", nodes=4) for _ in range(2))
+    for one in (plain, other):
+        one["settings"] |= {"batch_per_node": summaries.timed_batch(paper, "resnet20")}
+        one["machine"] = one["machine"] | {"gpus": ["A GPU"]}
+        one["iteration_time"] = [time | {"source": "measured"} for time in one["iteration_time"][:1]]
+    other["settings"] |= {"overlap": "on", "bucket_mb": 25.0}
+    assert len(_times.on_gpus(Results(paper, {"throughput": {"groups": [plain]}}))) == 1
+    assert len(_times.on_gpus(Results(paper, {"throughput": {"groups": [plain, other]}}))) == 1

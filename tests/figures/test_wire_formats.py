@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import made_up_groups
 import pytest
 
 from repro.figures import wire_formats
@@ -91,3 +92,11 @@ def made_up(
         "curve": curve,
         "seed_accuracies": [[one] * epochs for one in accuracies] if len(seeds) > 1 else [],
     }
+
+
+def test_runs_that_have_no_accuracy_are_left_out() -> None:
+    """As of `experiment=wire_formats model=lstm_small`, which has a perplexity."""
+    text = made_up_groups.read(made_up_groups.group("lstm_small", "gtopk"))
+    committed = summaries.load()
+    made = {"wire_formats": {"groups": [text]}, "convergence": {"groups": [text]}}
+    assert wire_formats.table(Results(committed.paper, made, committed.reference)) == []

@@ -298,3 +298,15 @@ def test_a_whole_schedule_that_stopped_is_a_prefix_of_it_scaled_or_not() -> None
     lines = [{"kind": "eval", "epoch": 60.0}, {"kind": "step", "epoch": 60.5}]
     shorter, kept = finished_run._up_to_last_evaluation(whole, lines)
     assert (shorter.epochs, shorter.scale_schedule, kept) == (60, False, lines[:1])
+
+
+@pytest.mark.parametrize(("step", "missing"), [(-1, False), (1, True)])
+def test_a_run_that_failed_behind_its_status_is_not_damaged(
+    step: int, missing: bool, made: Config, tmp_path: Path
+) -> None:
+    """Ranks that a second Ctrl-C ended at once leave the status of up to two seconds before."""
+    file = copied(made, tmp_path, "killed") / "status.json"
+    said = json.loads(file.read_text())
+    file.write_text(json.dumps(said | {"state": "failed", "step": said["step"] + step}))
+    (why,) = collect(tmp_path, stopped=True)[1]
+    assert ("does not have each of the" in why) == missing and ("another schedule" in why) != missing

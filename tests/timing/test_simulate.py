@@ -20,6 +20,8 @@ from repro.compression.pair_sizes import WIRES
 from repro.config.compose import compose
 from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
+from repro.figures import _times
+from repro.report.summaries import Results
 from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
 from repro.train.loop import load_data
 
@@ -276,3 +278,13 @@ def test_what_people_type():
     with pytest.raises(ConfigError, match="choose paper, measured"):
         rows_of = compose(["nodes=2"])
         simulate.run(rows_of, "fast", None, None)
+
+
+@pytest.mark.parametrize("sweep", ["network=ethernet1g,ethernet10g", "density=0.001,0.01"])
+def test_a_sweep_written_where_figures_read_has_what_they_draw(sweep: str, tmp_path: Path) -> None:
+    """Its network was null, of which figures asked the name, and its densities were text, which are no number."""
+    out = tmp_path / "simulate.json"
+    words = ["model=resnet20", "algo=dense,gtopk", "nodes=4", "network=ethernet1g", sweep]
+    simulate.run(compose(words[:3] + words[4:] if "network" in sweep else words), "paper", None, out)
+    results = Results(PAPER, {"simulate": json.loads(out.read_text())})
+    assert [row["algo"] for row in _times.simulated(results)] == ["dense", "gtopk"]

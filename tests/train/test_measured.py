@@ -5,6 +5,7 @@ import socket
 import threading
 from typing import Any
 
+import pytest
 from tiny_runs import QUICK, config
 
 from repro.runs import run_folder
@@ -31,6 +32,13 @@ def test_each_session_warms_up_for_two_steps() -> None:
     assert compute(lines, first, {"resumed_at": 2} | HERE) == 52.0
     assert compute(lines, first, {"resumed_at": 5} | HERE, {"resumed_at": 2} | HERE, period=2) == 52.0
     assert compute(lines[:2], first) is None
+
+
+def test_an_algorithm_of_a_period_has_the_mean_of_whole_periods() -> None:
+    lines = [step(number, 9.0 if number % 4 == 0 else 1.0) for number in range(1, 11)]
+    assert compute(lines, {"resumed_at": 0} | HERE, period=4) == 3.0, "of steps 3 to 10 two communicate"
+    assert compute(lines[:9], {"resumed_at": 0} | HERE, period=4) == 3.0, "steps 3 to 9 hold one period more than once"
+    assert compute(lines[:5], {"resumed_at": 0} | HERE, period=4) == pytest.approx(11 / 3), "less than a period"
 
 
 def test_only_steps_of_the_machine_that_timed_the_run_count() -> None:

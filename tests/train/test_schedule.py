@@ -63,3 +63,11 @@ def test_within_bounds_and_never_rising_after_the_warm_up(epoch: float, nodes: i
 def test_k_is_at_least_one_and_at_most_all(density: float, parameters: int) -> None:
     assert 1 <= entries(density, parameters) <= parameters
     assert entries(0.001, 269_722) == 269
+
+
+def test_a_scaled_drop_is_at_the_step_where_its_epoch_begins() -> None:
+    """In floating point 95 / 15 times the epoch of step 900, with 190 steps an epoch, is just below 30."""
+    short = dataclasses.replace(PAPER, schedule_epochs=95, epochs=15, scale_schedule=True, lr_drops=[30])
+    assert 900 / 190 * 95 / 15 < 30
+    drop = [schedule.learning_rate(step / 190, short) / PAPER.lr for step in (899, 900)]
+    assert drop == pytest.approx([1, PAPER.lr_drop_factor])
