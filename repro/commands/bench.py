@@ -9,7 +9,10 @@ import typer
 
 from repro.commands import tune
 from repro.commands.bench_selection import gradient, merge, selection
-from repro.commands.overrides import Overrides, refuse, single
+from repro.commands.overrides import Overrides, refuse, refuse_unread, single
+
+OF_MESSAGES = ("network", "cluster", "nodes", "timeout_s")  # what they depend on
+STATED = ("node", "compute_s")
 
 Out = Annotated[Path, typer.Option(help="Where the files go.")]
 
@@ -44,6 +47,8 @@ def network(
     from repro.runs import places
     from repro.timing import bench_links
 
+    reason = "repro bench network sends messages alone, which do not depend on it"
+    refuse_unread(overrides, OF_MESSAGES, reason, but=STATED)
     cluster = "environment" if discover() else "lab"
     one = single(overrides, {"cluster": cluster, "nodes": "2"}, "repro bench network")
     out = out or Path("results", "lab" if one.cluster.name == "lab" else "network")
@@ -75,6 +80,8 @@ def collectives(
     from repro.config.counts import counts
     from repro.runs import places
 
+    reason = "repro bench collectives sends gradients of --parameters, made up here, which do not depend on it"
+    refuse_unread(overrides, (*OF_MESSAGES, "algo", "density"), reason, but=STATED)
     defaults = {"cluster": "lab", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": "2,4,8,16"}
     sizes = counts("--parameters", parameters)
     configs = compose.typed(overrides or [], defaults)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import Overrides, refuse, single
+from repro.commands.overrides import Overrides, refuse_unread, single
 
-READ = (  # beside model and data, by `repro bench gradient`
-    "experiment", "seed", "nodes", "batch_per_node", "lr", "momentum", "weight_decay", "clip_grad", "density",
-    "on_bad_image",
+READ = (  # by `repro bench gradient`
+    "model", "data", "experiment", "seed", "nodes", "batch_per_node", "lr", "momentum", "weight_decay", "clip_grad",
+    "density", "on_bad_image",
 )  # fmt: skip
 
 
@@ -79,15 +79,10 @@ def gradient(
     repro bench gradient model=resnet20 data=cifar10 --out resnet20.pt
     repro bench gradient model=alexnet data=synthetic data.image_size=224 batch_per_node=8 --out alexnet.pt
     """
-    from repro.config import groups
     from repro.runs import places
 
-    others = (name + dot for name in ("algo", "network", "cluster") for dot in ("", "."))
-    unread = [key for key in (*others, *groups.root_keys()) if key not in READ]
-    refuse(
-        overrides, unread, "repro bench gradient is a plain loop, which does not read it",
-        f"; model, data, {', '.join(READ)} are read, and the option --steps",
-    )  # fmt: skip
+    why = "repro bench gradient is a plain loop, which does not read it"
+    refuse_unread(overrides, READ, why, ", and the option --steps")
     from repro.timing import bench_selection
 
     places.check_file(out)

@@ -33,6 +33,20 @@ def refuse(typed: Sequence[str] | None, keys: Sequence[str], reason: str, instea
             raise compose.ConfigError(f"{key}=: {reason}. Leave {key} out{instead}")
 
 
+def refuse_unread(
+    typed: Sequence[str] | None, read: Sequence[str], reason: str, instead: str = "", but: Sequence[str] = ()
+) -> None:
+    """Raises ConfigError where a key was typed that is not among `read`: "algo" is algo= and every algo.KEY.
+
+    `but` are refused with words of their own.
+    """
+    from repro.config import groups
+
+    of_groups = [name + dot for name in groups.KINDS if name not in read for dot in ("", ".")]
+    unread = [*of_groups, *(key for key in groups.root_keys() if key not in (*read, *but))]
+    refuse(typed, unread, reason, f"; {', '.join(read)} are read{instead}")
+
+
 def single(overrides: Sequence[str] | None, defaults: dict[str, str], command: str) -> Config:
     """Composes the one setting that `command` measures. Raises ConfigError for several."""
     from repro.config import compose
