@@ -33,6 +33,7 @@ def simulated(results: Results) -> list[Row]:
             row["source"] != "paper"
             or row["compress_s"] is None
             or row["network"] != PUBLISHED_ON
+            or _is_of_another_size(row, results)
             or not (exact or (row["density"] == density and row.get("wire") in (None, "pairs")))
         ):
             continue
@@ -41,6 +42,12 @@ def simulated(results: Results) -> list[Row]:
         batch = timed_batch(results.paper, row["model"])
         rows.append(as_row(row["model"], row["algo"], row["nodes"], "simulated", PUBLISHED_ON, batch, time))
     return rows
+
+
+def _is_of_another_size(row: Row, results: Results) -> bool:
+    """Returns whether `repro simulate parameters=` took another size in place of the network's."""
+    sizes = {row.get("parameters"), results.paper.get("models", {}).get(row["model"], {}).get("parameters")}
+    return len(sizes - {None}) > 1
 
 
 def of_experiment(results: Results, experiment: str) -> list[Row]:

@@ -125,8 +125,9 @@ def _name(row: Row) -> str:
 
 
 def _size(row: Row) -> float:
-    """Returns how many times as large the updates are as those of the network's own settings."""
-    return float(row["effective_lr"]) / momentum.usual_lr(row["model"])
+    """Returns how many times as large the updates are as those of the network's own settings, if it has them."""
+    own = float(row["effective_lr"])
+    return own / (momentum.usual_lr(row["model"]) or own)
 
 
 def _own(row: Row) -> str:

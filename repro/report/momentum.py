@@ -34,9 +34,10 @@ def effective_lr(settings: dict[str, Any]) -> float:
     return round(settings["lr"] * algo.get("gain", 1.0) / (1 - momentum), 9)
 
 
-def usual_lr(model: str) -> float:
-    """Returns the `effective_lr` of a network's own settings."""
-    return round(groups.default(model, "lr") / (1 - groups.default(model, "momentum")), 9)
+def usual_lr(model: str) -> float | None:
+    """Returns the `effective_lr` of a network's own settings; None where they have no learning rate."""
+    lr = groups.default(model, "lr")
+    return None if lr is None else round(lr / (1 - groups.default(model, "momentum")), 9)
 
 
 def compared_lr(settings: dict[str, Any]) -> float:

@@ -33,6 +33,14 @@ def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:
     )
 
 
+def test_a_network_without_a_learning_rate_of_its_own_has_it_said() -> None:
+    """As one that was added, and whose YAML leaves it to the user."""
+    added = made_up(of_32("gtopk"), 0, 5)
+    added["settings"] |= {"model": {"name": "mynet", "options": {}}, "lr": 0.3, "momentum": 0.0}
+    (row,) = momentum.table(Results({}, {"momentum": {"groups": [added]}}, []))
+    assert "lr 0.3" in row["algo"]
+
+
 def test_a_whole_run_is_one_more_seed_of_those_that_end_earlier() -> None:
     """Older summaries lack the keys that came later: their settings are the same for all that. Another batch is not."""
     short = of_32("gtopk")

@@ -288,3 +288,11 @@ def test_a_sweep_written_where_figures_read_has_what_they_draw(sweep: str, tmp_p
     simulate.run(compose(words[:3] + words[4:] if "network" in sweep else words), "paper", None, out)
     results = Results(PAPER, {"simulate": json.loads(out.read_text())})
     assert [row["algo"] for row in _times.simulated(results)] == ["dense", "gtopk"]
+
+
+def test_a_gradient_of_another_size_is_not_drawn_as_the_networks(tmp_path: Path) -> None:
+    out, drawn = tmp_path / "simulate.json", []
+    for sizes in (None, [26_214_400]):
+        simulate.run(compose(["model=resnet20", "algo=gtopk", "nodes=4", "network=ethernet1g"]), "paper", sizes, out)
+        drawn.append(_times.simulated(Results(PAPER, {"simulate": json.loads(out.read_text())})))
+    assert [len(rows) for rows in drawn] == [1, 0]
