@@ -84,9 +84,9 @@ def default(model: str, key: str) -> Any:
 def replaces_momentum(algo: str) -> bool:
     """Returns whether the algorithm takes the place of the optimizer's momentum, which its YAML then sets to 0.
 
-    Where `algo.gain` takes it, that is for `gain` to say, which can be 1.
+    Of one that has `algo.gain` the 0 is a choice: what takes momentum's place there is a gain above 1.
     """
-    return bool(_beside(algo).get("momentum") == 0 and about(algo).get("gain", 1) == 1)
+    return _beside(algo).get("momentum") == 0 and "gain" not in about(algo)
 
 
 def gain(algo: dict[str, Any], model: str) -> dict[str, float]:

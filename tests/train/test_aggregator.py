@@ -18,12 +18,22 @@ from repro.cluster import ranks, threads
 from repro.cluster.preempt import Interrupt
 from repro.commands.launch import launch
 from repro.config import compose
+from repro.config.groups import group_options
 from repro.config.schema import ConfigError
 from repro.runs import run_folder
 from repro.train import aggregator, cuda_graph, loop
 from repro.train.buckets import Buckets
 from repro.train.hierarchical import Hierarchical
 from repro.train.recorder import StepRecorder
+
+TRAINED = [name for name in group_options("experiment") if name not in ("tradeoff", "tradeoff_dilated", "dilated")]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_what_an_experiment_sweeps_is_possible(name: str) -> None:
+    """A sweep is checked before its first run: random-k with momentum was refused, and kept all of momentum out."""
+    for one in compose.compose([f"experiment={name}", "seed=0", "nodes=4"]):
+        aggregator.check(one)
 
 
 @pytest.mark.parametrize(
