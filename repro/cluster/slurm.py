@@ -21,7 +21,6 @@ from pathlib import Path
 
 from repro.config.schema import Config, ConfigError, RunError, from_dict
 from repro.json_text import json_text
-from repro.runs import places
 from repro.screen import plural
 from repro.whole_files import write_whole
 
@@ -92,7 +91,6 @@ def launch(
     if dry_run:
         yield from _plan(configs, only, results, options, states)
         return
-    places.check_folder(results, "Name another place with results=FOLDER.")
     with turn(results / LAUNCHES):
         sbatch = shutil.which("sbatch")
         chosen = yield from _choose(configs, only, results, states, submitting=sbatch is not None)

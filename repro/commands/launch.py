@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -57,7 +58,7 @@ def launch(
     """
     from repro.cluster import slurm as submission
     from repro.config import compose
-    from repro.runs import lock, same_data, status
+    from repro.runs import lock, places, same_data, status
     from repro.train import aggregator
 
     if only is not None and only not in submission.OPEN:
@@ -67,5 +68,7 @@ def launch(
     configs = same_data.settle(compose.typed(given[:cut]), typer.echo)
     for config in configs:  # whether there is a GPU is for the node to say that it runs on
         aggregator.check(submission.as_submitted(config))
+    if not dry_run:
+        places.check_folder(Path(configs[0].results), "Name another place with results=FOLDER.")
     for text in submission.launch(configs, only, dry_run, given[cut:], status.states, lock.in_turn):
         typer.echo(text)
