@@ -1,6 +1,7 @@
 """PowerSGD (Vogels et al., NeurIPS 2019): approximates layers by low-rank matrices (Alg. 1), with error feedback.
 
 Ranks agree to the bit if their machines make the factors orthogonal alike, as each does so alone.
+
 Its Alg. 2, as the authors' code, steps by the update plus the momentum that it has just gone into. Here momentum is the
 run's, SGD's heavy ball, which steps by the momentum alone: in the long run by 10 updates, not 11, at a momentum of 0.9.
 """

@@ -11,7 +11,7 @@ from repro.commands import tune
 from repro.commands.bench_selection import gradient, merge, selection
 from repro.commands.overrides import Overrides, refuse, refuse_unread, single
 
-OF_MESSAGES = ("network", "cluster", "nodes", "timeout_s")  # what they depend on
+OF_MESSAGES = ("network", "cluster", "nodes", "device", "timeout_s")  # what they depend on
 STATED = ("node", "compute_s")
 
 Out = Annotated[Path, typer.Option(help="Where the files go.")]

@@ -115,7 +115,9 @@ def _ends(one: Ends, words: dict[tuple[str, str], str]) -> str:
 
 
 def _seeds(one: Ends) -> int:
-    return len(one.pair.seeds()) if one.pair else 0
+    if (pair := one.pair) is None:
+        return 0
+    return len(pair.seeds()) or min(pair.ours.n, pair.reference.n)  # older summaries kept no seed's own
 
 
 def asked(claims: list[Row]) -> list[Row]:
