@@ -129,7 +129,7 @@ COMMANDS = GUESSED | {
     "bench network compute_s=3": "leave compute_s out",
     "bench network model=vgg16": "Leave model out; network, cluster, nodes, device, timeout_s",
     "bench collectives model=vgg16": "of --parameters, made up here, which do not depend on it. Leave model out",
-    "bench collectives nodes=4 lr=1": "Leave lr out; network, cluster, nodes, device, timeout_s, algo, density are read",
+    "bench collectives nodes=4 lr=1": "Leave lr out; network, cluster, nodes, device, timeout_s, algo, density",
     "tune node=-1": "seconds of compute must be above 0",
     "tune --out /dev/null/x": "Name another place with --out",
     "bench collectives nodes=1": "one node sends nothing",
