@@ -25,8 +25,8 @@ Fields = dict[str, tuple[type, ...]]
 STATUS: Fields = {"step": (WHOLE,), "steps": (WHOLE,)}
 PROVENANCE: Fields = {
     "data?": (TEXT,), "fingerprint?": (TEXT,), "versions?": (OBJECT,), "cpu?": (TEXT,), "cpus?": (WHOLE, NULL),
-    "processor?": (OBJECT,), "rates?": (OBJECT,), "gpus?": (LIST,), "device?": (TEXT,), "platform?": (TEXT,),
-    "git?": (OBJECT, NULL), "timed_on?": (OBJECT,), "earlier?": (LIST,),
+    "processor?": (OBJECT,), "rates?": (OBJECT,), "allocator?": (TEXT, NULL), "gpus?": (LIST,), "device?": (TEXT,),
+    "platform?": (TEXT,), "git?": (OBJECT, NULL), "timed_on?": (OBJECT,), "earlier?": (LIST,),
 }  # fmt: skip
 COUNTED = (NUMBER, NULL)
 LINES: dict[str, Fields] = {  # by kind

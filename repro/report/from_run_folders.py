@@ -22,7 +22,7 @@ NOT_SETTINGS = {
     "checkpoint_epochs", "cuda_graph",
 }  # fmt: skip
 SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
-MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "gpus", "device", "platform", "git")
+MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device", "platform", "git")
 
 
 def collect(

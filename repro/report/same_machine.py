@@ -9,7 +9,7 @@ from typing import Any
 
 from repro.config.schema import ConfigError
 
-WHAT = ("cpu", "processor", "gpus", "device")
+WHAT = ("cpu", "processor", "allocator", "gpus", "device")
 SPEED_STEP = 1.3  # machines whose measured rates are nearer than about this factor count as one speed
 
 

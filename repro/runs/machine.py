@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,6 +45,15 @@ def processor() -> dict[str, Any]:
         elif name in ("flags", "Features"):
             description["extensions"] = [one for one in EXTENSIONS if one in value.split()]
     return description or {"name": platform.processor() or platform.machine()}
+
+
+def allocator(maps: Path = Path("/proc/self/maps")) -> str | None:
+    """Returns the memory allocator that was preloaded in place of the C library's; steps take less time with some."""
+    try:
+        found = re.search(r"/lib((?:tc|je|mi)malloc)[^/]*\.so", maps.read_text())
+    except OSError:
+        return None
+    return found[1] if found else None
 
 
 def rates() -> dict[str, float]:

@@ -14,7 +14,9 @@ from typing import Any
 
 from repro.runs import machine
 
-MACHINE = ("host", "platform", "cpu", "cpus", "processor", "rates", "gpus", "device")  # what seconds depend on
+MACHINE = (  # what seconds depend on
+    "host", "platform", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device",
+)  # fmt: skip
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 
@@ -31,6 +33,7 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "processor": machine.processor(),
         "rates": machine.rates(),
+        "allocator": machine.allocator(),
         "gpus": gpus(),
         "device": device,
         "data": data,

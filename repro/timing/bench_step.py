@@ -60,7 +60,8 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
         row: dict[str, Any] = {
             "model": config.model.name, "data": data.description, "algo": config.algo.name, "nodes": config.nodes,
             "batch_per_node": config.batch_per_node, "precision": config.precision,
-            "cores": _cores(), "processor": machine.processor(), "steps": steps, "repeats": repeats,
+            "cores": _cores(), "processor": machine.processor(), "allocator": machine.allocator(),
+            "steps": steps, "repeats": repeats,
             "images_per_s": rates, "medians": medians,
             **{f"run_over_{name}": ratio(rates["run"], rates[name]) for name in loops},
         }  # fmt: skip

@@ -30,7 +30,8 @@ KEYS: dict[tuple[str, str], dict[str, set[str]]] = {  # file, kind of line -> ke
     ("status.json", ""): {"state": set(), "step": COUNTS, "steps": COUNTS},
     ("provenance.json", ""): {
         "data": TEXTS, "fingerprint": TEXTS, "versions": set(), "cpu": TEXTS, "cpus": NULL, "processor": OBJECTS,
-        "rates": OBJECTS, "gpus": set(), "device": TEXTS, "platform": TEXTS, "git": OBJECTS | NULL,
+        "rates": OBJECTS, "allocator": TEXTS | NULL, "gpus": set(), "device": TEXTS, "platform": TEXTS,
+        "git": OBJECTS | NULL,
     },
     ("metrics.jsonl", "step"): {
         "step": COUNTS, "k": NUMBERS | NULL, "bytes_sent": NUMBERS | NULL, "messages": NUMBERS | NULL,

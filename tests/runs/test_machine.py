@@ -55,6 +55,15 @@ def test_a_home_that_cannot_be_written_costs_only_the_second(tmp_path: Path, mon
     assert machine.rates()["copy_gb_per_s"] > 0
 
 
+def test_an_allocator_that_was_preloaded_is_told(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    for name, told in (("libtcmalloc_minimal.so.4", "tcmalloc"), ("libjemalloc.so.2", "jemalloc"), ("libc.so.6", None)):
+        maps.write_text(f"7f00-7f01 r-xp 0 08:01 1    /usr/lib/{name}\n")
+        assert machine.allocator(maps) == told
+    assert machine.allocator(tmp_path / "none") is None
+    assert machine.allocator() is None, "the tests run with the C library's"
+
+
 def test_a_precision_that_the_processor_emulates_is_named_before_it_takes_hours() -> None:
     told = machine.slow_bfloat16({"float32_gflops": 44.0, "bfloat16_gflops": 1.7})
     assert told is not None and "1.7" in told and "precision=float32" in told
