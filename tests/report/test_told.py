@@ -115,7 +115,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     others.append(by[4, "dense", none])
     assert [row["n"] for row in others] == [1, 2, 2, 2, 1]
     paired = [by[4, f"gTop-k {name}", where] for name in ("butterfly", "exact") for where in (after, none)]
-    assert [row["n"] for row in paired] == [1, 2, 1, 2]
+    assert [row["n"] for row in paired] == [1, 2, 2, 2]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
     single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
     single += [by[4, "gTop-k (exact rule)", none]]
@@ -149,7 +149,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         ),
         (
             paired,
-            "butterfly has N % with and N % without, gTop-k exact N % with and N % without (n = 1 with, 2 without).",
+            "butterfly has N % with and N % without, gTop-k exact N % with and N % without (n = 1, 2, 2 and 2).",
         ),
         (
             many,
@@ -162,6 +162,24 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         expected = [value for row in rows for value in (100 * row["test_accuracy"], row["n"])[: 1 + counted]]
         assert told(sentence) == pytest.approx(expected, abs=0.051)
         assert counted or rows in (paired, others) or all(row["n"] == 1 for row in rows)
+
+
+def test_gtopk_exact_beside_gtopk_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (exact,) = (g for g in found.groups("momentum") if g.algo == "gtopk_exact" and g.settings["momentum"] == 0.9)
+    (whole,) = (
+        g
+        for g in found.groups("convergence")
+        if (g.model, g.nodes, g.data, g.algo, g.whole) == ("resnet20", 4, JPEG, "gtopk", True)
+    )
+    assert exact.seeds == whole.seeds == [0, 1] and exact.schedule == "first 15 of 141 epochs"
+
+    def late(group: Group, seed: int) -> float:
+        rows = zip(group.curve, group.seed_accuracies[seed], strict=True)
+        return statistics.fmean(100 * own for row, own in rows if 11 <= row["epoch"] <= 15)
+
+    said = told("gTop-k exact is N and N points below gTop-k of the same seed:")
+    assert said == pytest.approx([late(whole, seed) - late(exact, seed) for seed in (0, 1)], abs=0.0051)
 
 
 def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
