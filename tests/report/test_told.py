@@ -118,13 +118,13 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     assert [row["n"] for row in paired] == [1, 2, 2, 2]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
     single += [by[4, "gTop-k (delivered)", masked], by[4, "gTop-k (exact rule)", after]]
-    single += [by[4, "gTop-k (exact rule)", none]]
     for rows, sentence in (
         (
             single,
             "momentum before selection has N %, N % masked and N % clipped too, N % where only what is delivered "
-            "leaves the velocity; the exact residual rule has N % with momentum and N % without (n = 1 each).",
+            "leaves the velocity; the exact residual rule has N % with momentum (n = 1 each),",
         ),
+        ([by[4, "gTop-k (exact rule)", none]], "with momentum (n = 1 each), and N % without it (n = N)."),
         (
             [
                 by[4, name, where]
