@@ -65,7 +65,7 @@ def run(
         )
     node_profile.set_threads(configs[0])
     timed: Timed = {}
-    rows, settled, count, labels = [], [], len(configs) * len(sizes or [0]), swept(configs)
+    found, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
     names = [trace_name(config, 0, labels) for config in configs]
     if traces is not None and (differ := ending.named_twice(configs, names)):
         raise ConfigError(
@@ -79,8 +79,8 @@ def run(
             profiled = profile(node, config, parameters, shapes, timed)
             one = row(config, parameters, profiled, shapes, place, moments(config, profiled, timed))
             settings = flat(dataclasses.asdict(config))
-            rows.append(one | {key: ending.cell(settings.get(key)) for key in labels})
-            settled.append(one | {key: settings.get(key) for key in labels})
+            found.append(one | {key: settings.get(key) for key in labels})
+    rows = [one | {key: ending.cell(one[key]) for key in labels} for one in found]  # as they are typed
     read = {config.data.metric.samples for config in configs}
     said, cells, keys = told(rows, configs[0].network.name, read.pop() if len(read) == 1 else "samples", labels)
     print(f"{screen.sentence(said)}\n\n{screen.table(cells, keys)}\n")
@@ -91,8 +91,8 @@ def run(
             "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
         ))  # fmt: skip
     apart = [key for key in labels if not key.startswith("algo.")]
-    found = crossovers(rows, apart)
-    for line in found:
+    overtaken = crossovers(rows, apart)
+    for line in overtaken:
         about = "".join(f", {key}={line[key]}" for key in apart)
         won = f"{line['algo']} communicates faster than topk {line['at']}"
         print(screen.sentence(f"{line['model']}, {line['parameters']:,} parameters{about}: {won}"))
@@ -102,8 +102,8 @@ def run(
         report = {
             "network": None if any(key.startswith("network") for key in labels) else network,  # None: it is in the rows
             "density": selected.pop() if len(selected := densities(configs)) == 1 else None,
-            "crossover": found,
-            "rows": settled,
+            "crossover": overtaken,
+            "rows": found,
         }
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, json_text(report, indent=1) + "\n")

@@ -280,12 +280,11 @@ def test_what_people_type():
         simulate.run(rows_of, "fast", None, None)
 
 
-@pytest.mark.parametrize("sweep", ["network=ethernet1g,ethernet10g", "density=0.001,0.01"])
+@pytest.mark.parametrize("sweep", ["network=ethernet1g,ethernet10g", "network=ethernet1g density=0.001,0.01"])
 def test_a_sweep_written_where_figures_read_has_what_they_draw(sweep: str, tmp_path: Path) -> None:
     """Its network was null, of which figures asked the name, and its densities were text, which are no number."""
     out = tmp_path / "simulate.json"
-    words = ["model=resnet20", "algo=dense,gtopk", "nodes=4", "network=ethernet1g", sweep]
-    simulate.run(compose(words[:3] + words[4:] if "network" in sweep else words), "paper", None, out)
+    simulate.run(compose(["model=resnet20", "algo=dense,gtopk", "nodes=4", *sweep.split()]), "paper", None, out)
     results = Results(PAPER, {"simulate": json.loads(out.read_text())})
     assert [row["algo"] for row in _times.simulated(results)] == ["dense", "gtopk"]
 
