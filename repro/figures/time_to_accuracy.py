@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
@@ -12,10 +11,10 @@ from matplotlib.figure import Figure
 from repro.comm.cost_formulas import FORMS, closed_form
 from repro.comm.traffic import Link
 from repro.config import groups
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _timed
 from repro.metric import ACCURACY
-from repro.report import same_machine, time_to_target
-from repro.report.as_published import OPTIONS, as_published, other_options, other_schedule
+from repro.report import time_to_target
+from repro.report.as_published import as_published, other_options, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.report.time_to_target import Reach
@@ -23,8 +22,7 @@ from repro.tables import Row
 
 TITLE = "Predicted time to an accuracy over bandwidth"
 COMMAND = _curves.CONVERGENCE
-TIMED = ("convergence", "momentum")  # experiments with timed runs of the settings whose curves are compared
-ALSO = ("repro run experiment=momentum", "repro run experiment=many_nodes")
+ALSO = tuple(f"repro run experiment={name}" for name in ("many_nodes", *_timed.MADE_FOR))
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
 TIMES = ("compute_s", "compress_s", "bits_per_s", "communicate_s", "minutes", "minutes_least", "minutes_most")
@@ -35,13 +33,14 @@ def table(results: Results) -> list[Row]:
     """Returns for each model, algorithm, P and bandwidth the minutes until its curve reaches the target.
 
     Each P has its own target: the highest multiple of 5 % that two algorithms reach in the curves compared there. An
-    algorithm that does not reach it has one row for each P, without minutes. So has a run with other settings that
-    does, where it was trained on as many nodes: they are in the row.
+    algorithm that does not reach it has one row for each P, without minutes. Runs with other settings that reach it,
+    trained on as many nodes, follow with their settings: with minutes where they were timed, on the images, and in the
+    precision, of the others.
     """
     every = [group for group in time_to_target.trained(results) if group.metric == ACCURACY]
     trained = [group for group in every if _form(group) and _is_usual(group)]
     others = [group for group in every if not _is_usual(group) and _is_beside(group)]
-    timed = [group for name in TIMED for group in results.groups(name) if group.time and as_published(group.settings)]
+    timed = _timed.groups(results)
     rows = []
     for model in _draw.models_of({"model": group.model} for group in trained):
         own = [group for group in trained if group.model == model]
@@ -51,15 +50,18 @@ def table(results: Results) -> list[Row]:
             if target is None or not sizes:
                 continue
             chosen = time_to_target.comparable(own, target, nodes)
-            here = _on_one_machine(chosen, timed)
+            on_as_many = (model, nodes, chosen[0].batch)
+            like = [group for group in others if (group.model, group.nodes, group.batch) == on_as_many]
+            beside = time_to_target.beside(like, chosen, target)
+            here = _timed.on_one_machine([*chosen, *(found.group for found in beside)], timed)
             if not here:
                 continue
             for found in time_to_target.of_each_algorithm(chosen, target):
-                rows += _minutes(found, nodes, sizes[0], _seconds(found.group, here))
-            on_as_many = (model, nodes, chosen[0].batch)
-            beside = [group for group in others if (group.model, group.nodes, group.batch) == on_as_many]
-            for found in time_to_target.beside(beside, chosen, target):
-                rows.append(_row(found, nodes) | {"source": "trained", "settings": _settings(found.group)})
+                rows += _minutes(_row(found, nodes), found, sizes[0], _timed.seconds(found.group, here))
+            for found in beside:
+                row = _row(found, nodes) | {"settings": _settings(found.group)}
+                seconds = _timed.seconds(found.group, here) if _is_drawn(found.group, chosen[0]) else None
+                rows += _minutes(row, found, sizes[0], seconds) if seconds else [row | {"source": "trained"}]
     return rows
 
 
@@ -86,11 +88,18 @@ def _is_beside(group: Group) -> bool:
     return not (group.compressed or group.settings.get("bucket_mb") or group.settings.get("hierarchical"))
 
 
+def _is_drawn(group: Group, compared: Group) -> bool:
+    """Returns whether a run with other settings can stand in a panel: its messages have a formula, its data are these.
+
+    Its precision is that of the panel, too.
+    """
+    same = (group.data, group.settings["precision"]) == (compared.data, compared.settings["precision"])
+    return same and _form(group) is not None
+
+
 def _settings(group: Group) -> str:
-    """Says in what a run's settings are not those of the curves that are drawn."""
-    settings, algo, known = group.settings, group.settings["algo"], group.algo in groups.group_options("algo")
-    usual = {**OPTIONS, "wire": "pairs"} | (groups.about(group.algo) if known else {})
-    own = {name: algo.get(name, usual[name]) for name in (*OPTIONS, "wire")}
+    """Says in what a run's settings are not those that are usual."""
+    settings, (own, usual) = group.settings, _timed.options(group)
     said = [f"{name} {_short(value)}" for name, value in own.items() if value != usual[name]]
     warmup = groups.algo_default(group.algo, group.model, "density_warmup")
     lasting = [density for density in warmup if density > settings["density"]]
@@ -112,34 +121,9 @@ def _form(group: Group) -> str | None:
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
 
 
-def _on_one_machine(chosen: Sequence[Group], timed: Iterable[Group]) -> list[Group]:
-    """Returns the runs that one kind of machine timed: that which timed most of the chosen settings, then most runs.
-
-    Runs of TIMED count, which have the network, batch, precision and P of the chosen ones.
-    """
-    wanted = {_timing(group) for group in chosen}
-    like = [group for group in timed if any(_timing(group)[:4] == one[:4] for one in wanted)]
-    kinds = [[group for group in like if same_machine.alike(group.machine, one.machine)] for one in like]
-    return max(kinds, key=lambda own: (len(wanted & {_timing(one) for one in own}), len(own)), default=[])
-
-
-def _timing(group: Group) -> tuple[Any, ...]:
-    """Returns what decides a node's seconds: compute depends on the first four, compress on all."""
-    settings = group.settings
-    return group.model, group.batch, settings["precision"], group.nodes, group.algo, settings["density"]
-
-
-def _seconds(group: Group, here: Sequence[Group]) -> tuple[float, float] | None:
-    """Returns the median compute of these runs, and compress of those like `group`; None where there is none."""
-    like = [one.time.compress_s for one in here if one.time and _timing(one) == _timing(group)]
-    if not like:
-        return None
-    return statistics.median(one.time.compute_s for one in here if one.time), statistics.median(like)
-
-
-def _minutes(found: Reach, nodes: int, parameters: int, seconds: tuple[float, float] | None) -> list[Row]:
+def _minutes(row: Row, found: Reach, parameters: int, seconds: tuple[float, float] | None) -> list[Row]:
     """Returns the rows of a curve by bandwidth; one without minutes where it missed the target or was not timed."""
-    group, form, row = found.group, _form(found.group), _row(found, nodes)
+    group, form, nodes = found.group, _form(found.group), row["nodes"]
     assert form is not None  # noqa: S101  (for the type checker: `table` leaves others out)
     if seconds is None:
         return [row | {"epochs": f"{row['epochs']}, not timed on the machine of the others"}]
@@ -193,16 +177,18 @@ def draw(rows: list[Row]) -> Figure:
             continue
         for algo in _draw.algos_of(mine):
             own = [row for row in mine if row["algo"] == algo and row["minutes"] is not None]
-            for density in sorted({row["density"] for row in own}):
-                line = [row | {"Mbps": row["bits_per_s"] / 1e6} for row in own if row["density"] == density]
-                _draw.line(panel, line, "Mbps", "minutes", algo)
+            for kind in sorted({_kind(row) for row in own}):
+                line = [row | {"Mbps": row["bits_per_s"] / 1e6} for row in own if _kind(row) == kind]
+                label = _name(line[0]) if line[0]["settings"] else _draw.algo_name(algo)
+                hollow = {"markerfacecolor": "white", "linestyle": ":"} if line[0]["settings"] else {}
+                _draw.line(panel, line, "Mbps", "minutes", algo, label=label, **hollow)
                 panel.fill_between(
                     [row["Mbps"] for row in line],
                     [row["minutes_least"] for row in line],
                     [row["minutes_most"] for row in line],
                     color=_draw.look(algo).colour, alpha=0.18, linewidth=0,
                 )  # fmt: skip
-                drawn[_draw.algo_name(algo)] = panel.get_lines()[-1]
+                drawn[label] = panel.get_lines()[-1]
         panel.set_xscale("log")
         _draw.plain_log(panel)
         panel.set_title(f"{_draw.model_name(model)}, P = {nodes}")
@@ -237,8 +223,8 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
 
 def _of_panel(rows: list[Row]) -> str:
     """Says of a panel's target when each curve reached it, and which runs did with settings that are not drawn."""
-    drawn = {(row["algo"], row["density"]): row for row in rows if row["settings"] is None}
-    others = [row for row in rows if row["settings"] is not None]
+    drawn = {(row["algo"], _kind(row)): row for row in rows if row["settings"] is None or row["minutes"]}
+    others = [row for row in rows if row["settings"] is not None and not row["minutes"]]
     row, *_ = rows  # what is compared has one target, schedule, data, precision and P
     on = f"{100 * row['target']:g} % on the schedule of {row['schedule']}, {_trained_on(row)}"
     said = f"{on}: {_when(drawn.values())}."
@@ -251,6 +237,10 @@ def _of_panel(rows: list[Row]) -> str:
 
 def _when(rows: Iterable[Row]) -> str:
     return "; ".join(f"{_name(row)}: {row['epochs']}" for row in rows)
+
+
+def _kind(row: Row) -> tuple[float, str]:
+    return row["density"], row["settings"] or ""
 
 
 def _trained_on(row: Row) -> str:

@@ -57,7 +57,7 @@ def draw(rows: list[Row]) -> Figure:
     names = sorted(colours, key=lambda name: (-sum(row["fastest"] == name for row in rows), name))
     shades = {name: sorted({shade(row, colours) for row in rows if row["fastest"] == name}) for name in names}
     _legend.draw(figure, {_draw.algo_name(name): [Patch(facecolor=one) for one in own] for name, own in shades.items()})
-    density = "" if rows[0]["density"] is None else f", density {rows[0]['density']:g}"
+    density = "" if rows[0]["density"] is None else f", density {rows[0]['density']:g} where a name has no other"
     seconds = SECONDS.get(rows[0]["node"], f"seconds of compute and of compress are stated ({rows[0]['node']})")
     _legend.note(
         figure,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from repro.config import groups
+from repro.config.parts import Algo
 from repro.metric import ACCURACY
 from repro.report import intervals, prefixes
 from repro.report.as_published import as_published, other_schedule
@@ -36,7 +38,21 @@ def endings(results: Results, nodes: int, density: float | None) -> dict[str, En
     their runs on the most nodes count, of all P on which any was trained at this density, that are no more than
     `nodes` (where there are none, the fewest). What others learn is taken from any P.
     """
-    trained = [group for _, group in results.all_groups() if _counts(group)]
+    return _endings([group for _, group in results.all_groups() if _counts(group)], results, nodes, density)
+
+
+def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending | None:
+    """Returns how runs of this gain, wire format and density end beside dense, by the rule of `endings`, if there are.
+
+    Their other options are the algorithm's own; whether they had its density warm-up or another is not asked.
+    """
+    groups_of_all = [group for _, group in results.all_groups()]
+    own = [group for group in groups_of_all if group.algo == algo.name and _is(group, algo, density)]
+    dense = [group for group in groups_of_all if group.algo == "dense" and _counts(group)]
+    return _endings([*own, *dense], results, nodes, density).get(algo.name)
+
+
+def _endings(trained: Sequence[Group], results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
     sparse = [group for group in trained if group.settings["density"] == density != 1 and not group.compressed]
     sizes = {group.nodes for group in sparse}
     there = max((size for size in sizes if size <= nodes), default=min(sizes, default=nodes))
@@ -49,6 +65,17 @@ def endings(results: Results, nodes: int, density: float | None) -> dict[str, En
         if pair is not None:
             found[algo] = _ending(_difference(*pair, noise), noise)
     return found
+
+
+def _is(group: Group, algo: Algo, density: float) -> bool:
+    """Returns whether a run has this gain, wire format and density, and is as the algorithm's file else."""
+    settings, known = group.settings, groups.about(algo.name)
+    own = settings["algo"].get("gain", 1.0), settings["algo"].get("wire", "pairs"), settings["density"]
+    as_its_file = {"gain": known.get("gain", 1.0), "wire": known.get("wire", "pairs")}
+    warmup = groups.algo_default(algo.name, MODEL, "density_warmup")
+    lasting = [above for above in warmup if above > density]
+    usual = settings | {"algo": settings["algo"] | as_its_file, "density_warmup": lasting}
+    return own == (algo.gain, algo.wire, density) and _counts(dataclasses.replace(group, settings=usual))
 
 
 def _counts(group: Group) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,15 @@ import torch
 from repro import screen
 from repro.config.compose import named_network
 from repro.config.groups import group_options
-from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
-from repro.report import near_dense, same_machine, summaries
+from repro.report import same_machine, summaries
 from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
-from repro.report.near_dense import Ending
 from repro.report.verdicts import MARGIN
 from repro.runs import places, provenance
-from repro.timing import kept_times, node_profile
-from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes, with_wire
+from repro.timing import contenders, kept_times, node_profile
+from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.train import ending
 from repro.waiting import counting
 from repro.whole_files import write_whole
@@ -52,7 +50,10 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")
-    names = [(config.model.name, config.nodes, label(config)) for config in configs]
+    names = [
+        (config.model.name, config.nodes, contenders.contender(config, contenders.density_of(configs)))
+        for config in configs
+    ]
     if keys := ending.named_twice(configs, names):
         raise ConfigError(
             f"{', '.join(keys)}: contenders that differ in nothing else have one name on a map; "
@@ -89,7 +90,7 @@ def _predict(
     for model, nodes in pairs:
         own = [config for config in configs if config.model.name == model]
         profile = profiled(summary, own)
-        found = predicted([config for config in own if config.nodes == nodes], profile, advance)
+        found = predicted([one for one in own if one.nodes == nodes], profile, advance, summary["density"])
         seconds = {name: [one.seconds(*wire) for wire in wires] for name, one in found.items()}
         summary["rows"].append({"model": model, "nodes": nodes, "seconds": seconds})
         given_up = dict(zip(summary["contenders"], summary["relaxes"], strict=True))
@@ -128,19 +129,22 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
     Where only the accuracies are others, what was timed stays and the maps are made again. Raises ConfigError where it
     has rows that would be lost.
     """
-    algos, machine = {label(config): config.algo for config in configs}, provenance.describe("cpu", "random images")
+    density, machine = contenders.density_of(configs), provenance.describe("cpu", "random images")
+    named = {contenders.contender(config, density): config for config in configs}
+    algos = [config.algo for config in named.values()]
     networks = [named_network(name) for name in group_options("network")]
     settings = rounded({
         "node": str(configs[0].tradeoff.node), "threads": torch.get_num_threads(), "compress_nodes": COMPRESSED_AT,
-        "density": max((config.density for config in configs if config.algo.sparse), default=None),
+        "density": density,
         "bits_per_s": configs[0].tradeoff.bits_per_s, "alpha_s": configs[0].tradeoff.alpha_s,
         "networks": [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks],
-        "contenders": list(algos), "relaxes": [relaxes(algo) for algo in algos.values()],
-        "options": [kept_times.options(algo) for algo in algos.values()],
+        "contenders": list(named), "relaxes": [relaxes(algo) for algo in algos],
+        "options": [kept_times.options(algo) for algo in algos],
     })  # fmt: skip
     before = summaries.read_json(OUT) if OUT.exists() else {}
     predicted_on = {row["nodes"] for row in before.get("rows", [])}
-    shown = _beside_dense(list(algos.values()), settings["density"], predicted_on | {one.nodes for one in configs})
+    sizes = sorted(predicted_on | {one.nodes for one in configs})
+    shown = contenders.beside_dense(list(named.values()), density, sizes)
     if before:
         before.setdefault("options", [{} for _ in before["contenders"]])  # an old file does not say them
     if all(network in settings["networks"] for network in before.get("networks", [])):
@@ -183,27 +187,6 @@ def settings(config: Config) -> dict[str, Any]:
     return batch | kept_times.settings(config)
 
 
-def _beside_dense(algos: Sequence[Algo], density: float | None, sizes: Iterable[int]) -> dict[str, dict[str, Any]]:
-    """Returns by number of nodes how far each algorithm ends below dense, in points, and whether it is on a map."""
-    ends = {str(nodes): found for nodes, found in endings(density, sorted(sizes)).items()}
-    return {
-        "below_dense": {
-            nodes: [None if algo.name not in found else round(-found[algo.name].points, 2) for algo in algos]
-            for nodes, found in ends.items()
-        },
-        "on_map": {
-            nodes: [relaxes(algo) == "exact" or (algo.name in found and found[algo.name].near) for algo in algos]
-            for nodes, found in ends.items()
-        },
-    }
-
-
-def endings(density: float | None, sizes: Sequence[int]) -> dict[int, dict[str, Ending]]:
-    """Returns how each algorithm ends beside dense in committed runs, by number of nodes."""
-    committed = summaries.load()
-    return {nodes: near_dense.endings(committed, nodes, density) for nodes in sizes}
-
-
 def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
     """Returns when each layer of one model has its gradient, and each algorithm's compress seconds.
 
@@ -216,7 +199,7 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
     moments = node_profile.backward(summary["node"], configs[0])
     shapes, compress = node_profile.layers(configs[0]), {}
     for config in configs:
-        if (name := with_wire(config.algo)) not in compress:
+        if (name := contenders.timed_as(config, summary["density"])) not in compress:
             at = dataclasses.replace(config, nodes=COMPRESSED_AT)
             parameters = sum(map(math.prod, shapes))
             compress[name] = node_profile.stated_or_timed(summary["node"], at, parameters, shapes)
@@ -226,19 +209,23 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
     return dict(summary["models"][-1])
 
 
-def compress_s(profile: dict[str, Any], algo: Algo) -> float:
+def compress_s(profile: dict[str, Any], config: Config, density: float | None) -> float:
     """Returns the compress seconds of an algorithm with its wire format; in old files it is one for all formats."""
     known: dict[str, float] = profile["compress_s"]
-    return known[name] if (name := with_wire(algo)) in known else known[algo.name]
+    return known[name] if (name := contenders.timed_as(config, density)) in known else known[config.algo.name]
 
 
 def predicted(
-    configs: Sequence[Config], profile: dict[str, Any], advance: Callable[[], None] | None = None
+    configs: Sequence[Config],
+    profile: dict[str, Any],
+    advance: Callable[[], None] | None = None,
+    density: float | None = None,
 ) -> dict[str, Iteration]:
-    """Returns iterations by label. An algorithm with only one bucket equals the one without, and is left out."""
+    """Returns iterations by contender. One with only one bucket equals that without buckets, and is left out."""
     shapes, found = node_profile.layers(configs[0]), {}
     for config in configs:
-        found[label(config)] = iteration(config, shapes, profile["moments_s"], compress_s(profile, config.algo))
+        compress = compress_s(profile, config, density)
+        found[contenders.contender(config, density)] = iteration(config, shapes, profile["moments_s"], compress)
         if advance is not None:
             advance()
     return {name: one for name, one in found.items() if one.config.bucket_mb is None or len(one.messages) > 1}

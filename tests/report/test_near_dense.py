@@ -1,5 +1,6 @@
 """Which algorithms committed runs show to end below dense, and which runs say so."""
 
+import dataclasses
 from typing import Any
 
 import made_up_groups
@@ -7,6 +8,7 @@ import made_up_results
 import pytest
 
 from repro.config import groups
+from repro.config.compose import compose
 from repro.report import near_dense
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
@@ -100,3 +102,21 @@ def test_a_rate_ten_times_as_high_is_the_gain_that_an_algorithm_has() -> None:
     assert groups.about("gtopk_exact")["gain"] == 10
     assert found(ended("dense", 88), ended("gtopk_exact", 88, **plain))["gtopk_exact"].near
     assert "gtopk_exact" not in found(ended("dense", 88), ended("gtopk_exact", 88, **plain | {"lr": 2.0}))
+
+
+def test_a_gain_wire_format_and_density_of_its_own_is_judged_by_runs_that_have_them() -> None:
+    settings = {"nodes": 32, "density": 0.032, "density_warmup": []}
+    kept, published, less = (
+        ended("gtopk_corrected", accuracy, gain=gain, **settings)
+        for accuracy, gain in ((87.5, 40.0), (60, 10.0), (70, 40.0))
+    )
+    kept["settings"]["algo"]["wire"] = "gaps-bf16"
+    runs = [ended("dense", 88, nodes=32), kept, published, less]
+    results = Results({}, {"one": {"groups": runs}}, made_up_results.REFERENCE)
+    (config,) = compose(["algo=gtopk_corrected", "algo.gain=40", "algo.wire=gaps-bf16", "density=0.032"])
+    for nodes in (4, 32, 128):
+        end = near_dense.ending(results, nodes, config.algo, config.density)
+        assert end is not None and end.points == pytest.approx(-0.5) and end.near
+    assert near_dense.ending(results, 32, config.algo, 0.016) is None
+    plain = dataclasses.replace(config.algo, wire="pairs")
+    assert near_dense.ending(results, 32, plain, 0.032) == Ending(pytest.approx(-18), False)
