@@ -12,13 +12,15 @@ from repro.report.as_published import OPTIONS, other_options
 from repro.report.group import Group
 from repro.report.summaries import Results
 
-MADE_FOR = ("iteration_times",)  # times the settings whose curves are compared
+MADE_FOR = "iteration_times"  # times the settings whose curves are compared
 TRAINED = ("convergence", "momentum")  # others with such times, for those who have not run it
 
 
 def groups(results: Results) -> list[Group]:
     """Returns the timed runs of the experiment that is made for it, or else those of training."""
-    every = ([group for name in names for group in results.groups(name) if group.time] for names in (MADE_FOR, TRAINED))
+    every = (
+        [group for name in names for group in results.groups(name) if group.time] for names in ((MADE_FOR,), TRAINED)
+    )
     return next(filter(None, every), [])
 
 

@@ -21,8 +21,8 @@ from repro.report.time_to_target import Reach
 from repro.tables import Row
 
 TITLE = "Predicted time to an accuracy over bandwidth"
-COMMAND = _curves.CONVERGENCE
-ALSO = tuple(f"repro run experiment={name}" for name in ("many_nodes", *_timed.MADE_FOR))
+COMMAND = f"repro run experiment={_timed.MADE_FOR}"
+ALSO = (_curves.CONVERGENCE, "repro run experiment=many_nodes")
 NODES = (4, 32)
 BITS_PER_S = tuple(10.0 ** (6 + step / 4) for step in range(17))  # 1 Mbps to 10 Gbps
 TIMES = ("compute_s", "compress_s", "bits_per_s", "communicate_s", "minutes", "minutes_least", "minutes_most")
