@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import spearmanr
 from told_in_paper import JPEG, told
 
-from repro.figures import gap_over_moves, many_nodes
+from repro.figures import gap_over_moves, many_nodes, time_to_accuracy
 from repro.report import summaries
 from repro.report.group import Group
 from repro.tables import Row
@@ -158,6 +158,29 @@ def test_what_such_a_density_keeps_is_told_as_the_summaries_have_it() -> None:
     assert [said[place] for place in (2, 4, 9, 11)] == pytest.approx(losses, abs=0.00051)
     (times,) = told("points above dense, with a Nth of its bytes")
     assert round(dense.busiest_bytes / group.busiest_bytes) == times
+
+
+def test_minutes_to_an_accuracy_on_32_nodes_are_told_as_the_figure_has_them() -> None:
+    said = told(
+        "at which these curves first have N % (N, dense N and Top-k N; n = N each, and the first two miss it again "
+        "later) and by the seconds of one Xeon's core, it is predicted to have them on 32 nodes and 100 Mbps after N, "
+        "dense after N and Top-k after N, and on 1 Gbps after N, N and N ("
+    )
+    drawn = [row for row in time_to_accuracy.table(summaries.load()) if row["minutes"] and row["nodes"] == 32]
+    minutes, epochs = [], []
+    for megabits in (100, 1000):
+        for algo in ("gtopk_corrected", "dense", "topk"):
+            (row,) = (
+                row
+                for row in drawn
+                if (row["model"], row["algo"], round(row["bits_per_s"] / 1e6)) == ("resnet20", algo, megabits)
+            )
+            minutes.append(row["minutes"])
+            epochs.append(row["epochs"])
+    assert said[:5] == [80, 34, 39, 82, 1] and {row["target"] for row in drawn if row["model"] == "resnet20"} == {0.8}
+    for told_at, words, again in zip(said[1:4], epochs[:3], (True, True, False), strict=True):
+        assert words.startswith(f"epoch {told_at:g}") and words.endswith("n = 1") and ("within" in words) == again
+    assert said[5:] == pytest.approx(minutes, abs=0.051)
 
 
 def test_that_a_nodes_entry_is_sent_as_often_with_topk_is_told_as_the_table_has_it() -> None:
