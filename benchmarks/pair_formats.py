@@ -5,7 +5,8 @@
 One thread. Each repeat times all formats once, so that ratios are of the same moments; what is printed are medians
 over the repeats of this thread's CPU time, which other programs lengthen less than they do the wall clock's, and the
 least, which is nearest to a core that nobody else uses.
-The committed ones are in results/speed/pair_formats.jsonl, from which docs/algorithms.md has its table.
+The committed ones are in results/speed/pair_formats.jsonl, from which docs/algorithms.md has its table; a file keeps
+what other processors took.
 `encode` tells the sender what rounding took, so a format that rounds decodes its own message there.
 """
 
@@ -21,6 +22,7 @@ import torch
 from repro.compression.pair_formats import FORMATS, lost
 from repro.compression.sparse import Sparse, pack, select
 from repro.json_text import json_text
+from repro.report import summaries
 from repro.runs import machine
 from repro.tables import Row, to_markdown
 from repro.whole_files import write_whole
@@ -85,7 +87,9 @@ def main() -> None:
             "copy ms": copy_ms,
             "processor": machine.processor(),
         }
-        write_whole(options.out, "".join(f"{json_text(row | same)}\n" for row in rows))
+        before = summaries.read_json(options.out)["rows"] if options.out.exists() else []
+        others = [row for row in before if row["processor"] != same["processor"]]
+        write_whole(options.out, "".join(f"{json_text(row)}\n" for row in [*others, *(row | same for row in rows)]))
 
 
 if __name__ == "__main__":

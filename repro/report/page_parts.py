@@ -67,17 +67,22 @@ def claims(data: Results, _: str) -> str:
 def codecs(_: Results, __: str) -> str:
     """Returns what each wire format takes to encode and decode, as benchmarks/pair_formats.py has measured it."""
     rows = summaries.read_json(summaries.folder() / "speed" / "pair_formats.jsonl")["rows"]
-    processor = rows[0]["processor"]
     shown = ("format", "bytes a pair", "encode ms", "decode ms", "both ms", "x pairs", "x copy", "lost")
     named = {"format": "`algo.wire`", "x pairs": "times `pairs`", "x copy": "times a copy", "lost": "lost by rounding"}
-    table = tables.to_markdown([{named.get(name, name): row[name] for name in shown} for row in rows])
+    table = tables.to_markdown(
+        [{"processor": _processor(row)} | {named.get(name, name): row[name] for name in shown} for row in rows]
+    )
     return (
         f"{table}\nMedians of {rows[0]['repeats']} repeats of all formats in turn: the processor time of one thread "
-        f"for {rows[0]['pairs']:,} of {rows[0]['parameters']:,} entries "
-        f"({processor['name']}, family {processor['family']} model {processor['model']}; "
-        "`python benchmarks/pair_formats.py --out results/speed/pair_formats.jsonl`). *Lost* is the norm of what "
-        "rounding took over that of the values, which a residual keeps.\n"
+        f"for {rows[0]['pairs']:,} of {rows[0]['parameters']:,} entries (`python benchmarks/pair_formats.py --out "
+        "results/speed/pair_formats.jsonl`, which adds a processor; only ratios are of one run). *Lost* is the norm of "
+        "what rounding took over that of the values, which a residual keeps.\n"
     )
+
+
+def _processor(row: Row) -> str:
+    known = row["processor"]
+    return f"{known['name']} (family {known['family']} model {known['model']})"
 
 
 def rules(_: Results, __: str) -> str:
