@@ -38,7 +38,8 @@ def on_one_machine(chosen: Sequence[Group], timed: Iterable[Group]) -> list[Grou
 def _timing(group: Group) -> tuple[Any, ...]:
     """Returns what decides a node's seconds: compute depends on the first four, compress on all."""
     settings, (own, _) = group.settings, options(group)
-    work = *(value for name, value in own.items() if name != "gain"), *other_options(settings)
+    parts = settings.get("bucket_mb"), settings.get("scope", "global"), bool(settings.get("hierarchical"))
+    work = *(value for name, value in own.items() if name != "gain"), *other_options(settings), *parts
     return group.model, group.batch, settings["precision"], group.nodes, group.algo, settings["density"], work
 
 

@@ -44,11 +44,12 @@ def endings(results: Results, nodes: int, density: float | None) -> dict[str, En
 def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending | None:
     """Returns how runs of this gain, wire format and density end beside dense, by the rule of `endings`, if there are.
 
-    Their other options are the algorithm's own; whether they had its density warm-up or another is not asked.
+    Those on more than `nodes` do not count: a gain that is right there may be too large here. Other options are the
+    algorithm's own; whether runs had its density warm-up or another is not asked.
     """
-    groups_of_all = [group for _, group in results.all_groups()]
-    own = [group for group in groups_of_all if group.algo == algo.name and _is(group, algo, density)]
-    dense = [group for group in groups_of_all if group.algo == "dense" and _counts(group)]
+    every = [group for _, group in results.all_groups()]
+    own = [group for group in every if group.algo == algo.name and group.nodes <= nodes and _is(group, algo, density)]
+    dense = [group for group in every if group.algo == "dense" and _counts(group)]
     return _endings([*own, *dense], results, nodes, density).get(algo.name)
 
 
