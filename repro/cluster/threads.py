@@ -31,11 +31,11 @@ def launch(
     """Returns what rank 0 returned. Each rank has its own gloo group on one store in memory.
 
     With a GPU each they have NCCL; those that share one pass their messages there, in memory: gloo would carry each
-    through the CPU's.
+    through the CPU's. So do those on the CPU with cluster.messages=memory.
     """
     store, data, size = dist.HashStore(), share(config), config.nodes
     places, turns = _places(size), _turns(config)
-    wires = transport.Wires(size, config.timeout_s) if on_one_gpu(config) else None
+    wires = transport.Wires(size, config.timeout_s) if in_memory(config) else None
     failures: list[BaseException] = []
     results: list[Any] = [None] * size
 
@@ -77,6 +77,11 @@ def gpus(config: Config) -> int:
 def on_one_gpu(config: Config) -> bool:
     """Returns whether two ranks or more are threads that have one GPU, all of them. Raises ConfigError."""
     return config.nodes > 1 and gpus(config) == 1
+
+
+def in_memory(config: Config) -> bool:
+    """Returns whether ranks that are threads hand their messages over in memory. Raises ConfigError."""
+    return on_one_gpu(config) or (config.cluster.messages == "memory" and as_threads(config))
 
 
 def of_each(config: Config, local_size: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from repro.clock import finish_stream
-from repro.comm.traffic import HEADERS_BYTES
+from repro.comm.traffic import HEADERS_BYTES, SEGMENT_BYTES
 
 NEVER_S = 7 * 86400.0  # poll takes 24 days; a watchdog looks after the run: it counts beats, gloo the time of a clock
 
@@ -158,7 +158,20 @@ class MemoryTransport:
         self.recv(into, source)
 
     def all_reduce(self, x: Tensor) -> None:
-        """Sums on rank 0 in rank order, so the bits do not depend on which thread runs first."""
+        """Sums on rank 0 in one order, so that bits do not depend on which thread runs first: on the CPU as gloo does.
+
+        There a rank lends its own tensor, as it waits for the sum until it goes on.
+        """
+        if not x.is_cuda:
+            if self.rank:
+                self.wires.box(self.rank, 0).put(x)
+                x.copy_(self.wires.take(0, self.rank))
+                return
+            total = ring_sum([x, *(self.wires.take(peer, 0) for peer in range(1, self.size))])
+            for peer in range(1, self.size):
+                self.wires.box(0, peer).put(total)
+            x.copy_(total)
+            return
         if self.rank:
             self.send(x, 0)
             self.recv(x, 0)
@@ -177,6 +190,28 @@ class MemoryTransport:
     def close(self) -> None:
         """Says that nothing more comes from this rank, also beside: those who wait for it fail at once."""
         self.wires.closed.add(self.rank)
+
+
+def ring_sum(vectors: Sequence[Tensor]) -> Tensor:
+    """Returns the sum of each rank's vector [m], to the bit as gloo's ring has it.
+
+    The ring cuts vectors into as many parts as ranks, of whole segments: twice as many as ranks, or of 1 MiB (gloo's
+    allreduce.cc). The sum of part p begins on rank p - 1 and goes on from rank to rank, downwards.
+    """
+    size, flat = len(vectors), [vector.reshape(-1) for vector in vectors]
+    if size == 1:
+        return vectors[0].clone()
+    length, width = flat[0].numel(), flat[0].element_size()
+    segments = size * max(2, -(-length * width // (SEGMENT_BYTES * size)))
+    part = segments // size * -(-length // segments)
+    total = torch.empty_like(flat[0])
+    for place in range(size):
+        span = slice(place * part, (place + 1) * part)
+        first, second, *others = (flat[(place - 1 - back) % size][span] for back in range(size))
+        torch.add(first, second, out=total[span])
+        for other in others:
+            total[span] += other
+    return total.view_as(vectors[0])
 
 
 class Wires:

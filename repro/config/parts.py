@@ -117,6 +117,7 @@ class Cluster(Checked):
 
     `alpha` says whose latency a message has: that of this machine's TCP, or network.alpha_s, as always where D > 1.
     `authors` says what of the authors' code gTop-k's messages have: see timing.authors_messages.
+    `messages` of ranks that are threads: over gloo's sockets, or handed over in memory, where sums have the same bits.
     """
 
     at = "cluster."
@@ -124,6 +125,7 @@ class Cluster(Checked):
     dilation: Any = key(default=1)  # a number of DILATIONS, or auto
     alpha: Literal["machine", "network"] = key(default="machine")
     authors: Literal["none", "pairs", "barriers", "merges", "all"] = key(default="none")
+    messages: Literal["gloo", "memory"] = key(default="gloo", result=False)
     options: dict = key(default=dict)
 
     def __post_init__(self) -> None:

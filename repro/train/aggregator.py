@@ -136,6 +136,19 @@ def rules(config: Config) -> Rules:
             f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
         ),
         (
+            algorithm.wraps and config.nodes > 1 and config.cluster.messages == "memory",
+            f"{named} sends by torch's DDP, over gloo; type cluster.messages=gloo",
+        ),
+        (
+            config.cluster.messages == "memory" and not threads.as_threads(config),
+            "cluster.messages=memory: these ranks are processes, which have no memory in common; type "
+            "cluster.messages=gloo",
+        ),
+        (
+            config.cluster.messages == "memory" and threads.gpus(config) > 1,
+            "cluster.messages=memory: ranks with a GPU each have NCCL; type cluster.messages=gloo",
+        ),
+        (
             # It seeds the process's one generator, and waits for the other ranks within its callbacks.
             algorithm.wraps
             and algo.options.get("hook") == "powersgd"

@@ -125,6 +125,26 @@ def test_what_a_rank_sent_in_memory_before_it_left_arrives_and_more_is_not_waite
     assert beside.wires is there.wires and time.perf_counter() - began < 10  # of 60 until the timeout
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8])
+def test_a_sum_in_memory_has_the_bits_of_gloos(size):
+    """Lengths of a part, of fewer numbers than ranks, and of segments beyond 1 MiB; numbers of unlike magnitudes."""
+
+    def sums(collective):
+        generator = torch.Generator().manual_seed(collective.rank)
+        found = []
+        for length in (1, 2, size - 1, size + 1, 1000, 269_722, 600_001 * size):
+            for dtype in (torch.float32, torch.float64):
+                unlike = torch.randn(length, generator=generator).mul(8).exp2()
+                x = (torch.randn(length, generator=generator) * unlike).to(dtype)
+                collective.all_reduce(x)
+                found.append(x)
+        return found
+
+    by_gloo, in_memory = (thread_ranks.on_ranks(size, sums, over) for over in ("gloo", "memory"))
+    for ours, theirs in zip(in_memory, by_gloo, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
 def test_a_thread_beside_names_the_ranks_as_the_others_do():
     pair = Collective(MemoryTransport(0, Wires(2)), [2, 3])
     assert pair.aside().names == [2, 3]

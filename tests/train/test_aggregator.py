@@ -15,6 +15,7 @@ from tiny_runs import QUICK, bits, config, equal
 from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.cluster import ranks, threads
+from repro.cluster.environment import Place
 from repro.cluster.preempt import Interrupt
 from repro.commands.launch import launch
 from repro.config import compose
@@ -52,6 +53,7 @@ def test_what_an_experiment_sweeps_is_possible(name: str) -> None:
         (["algo=dense", "machines=2"], "type hierarchical=true too, or leave machines out"),
         (["algo=gtopk", "probe_steps=[1]", "hierarchical=true"], "leave bucket_mb and hierarchical out"),
         (["algo=ddp", "algo.hook=powersgd"], "type cluster=processes"),
+        (["algo=ddp", "cluster.messages=memory"], "over gloo; type cluster.messages=gloo"),
         (["algo=dgc", "momentum=0.9"], "algo=dgc takes the place of momentum"),
         (["algo=gtopk", "algo.correction=0.9"], "type momentum=0"),
         (["algo=topk", "algo.gain=10"], "algo.gain=10 takes the place of SGD's momentum; type momentum=0"),
@@ -113,6 +115,17 @@ def test_ddp_is_refused_where_ranks_are_threads_on_one_gpu(tmp_path, monkeypatch
     with pytest.raises(ConfigError, match="threads on one GPU; type cluster=processes"):
         aggregator.check(asked)
     assert aggregator.allows(config(tmp_path, "algo=ddp", "nodes=4", "cluster=processes"))
+
+
+def test_messages_in_memory_are_refused_where_ranks_have_none_in_common(tmp_path, monkeypatch):
+    asked = config(tmp_path, "nodes=2", "cluster.messages=memory")
+    assert aggregator.allows(asked)
+    monkeypatch.setattr(threads, "device_of", lambda config, place: torch.device("cuda", place.rank))
+    with pytest.raises(ConfigError, match="a GPU each have NCCL; type cluster.messages=gloo"):
+        aggregator.check(asked)
+    monkeypatch.setattr(threads, "find_place", lambda config: Place(0, 2, 0, 2))
+    with pytest.raises(ConfigError, match="processes, which have no memory in common; type cluster.messages=gloo"):
+        aggregator.check(asked)
 
 
 def test_threads_on_several_gpus_record_no_graphs(tmp_path, monkeypatch):

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_runs import QUICK, bits, config
+from tiny_runs import QUICK, bits, config, equal
 
 from repro import models
-from repro.cluster import preempt, stalls
+from repro.cluster import preempt, ranks, stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.iteration_time import IterationTime
@@ -215,6 +215,22 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
+
+
+@pytest.mark.parametrize("algo", ["dense", "gtopk", "oktopk", "decentralized"])
+def test_messages_in_memory_train_to_the_bit_as_gloos_do(algo, tmp_path, monkeypatch):
+    """Their bytes are counted alike, so that the records are the same too, but for seconds."""
+    found = {}
+    for messages in ("gloo", "memory"):
+        asked = [f"algo={algo}", "nodes=3", "steps=4", f"cluster.messages={messages}"]
+        run = config(tmp_path / messages, *QUICK, *asked)
+        if messages == "memory":
+            monkeypatch.setattr(ranks, "_join", None)
+        assert loop.run(run)["state"] == "done"
+        steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+        counted = [[line[name] for name in ("loss", "bytes_sent", "messages")] for line in steps]
+        found[messages] = run.run_id, bits(run.folder), counted
+    assert len(counted) == 4 and equal(found["gloo"], found["memory"])
 
 
 def test_a_rank_whose_parameters_have_other_bits_ends_the_run_by_name(tmp_path, monkeypatch):
