@@ -14,7 +14,8 @@ AMONG = {
 def cells(results: Results, nodes: int) -> list[Row]:
     """Returns one row for each cell of the maps of so many nodes."""
     summary = results.summaries.get("tradeoff", {})
-    below = summary.get("below_dense", {}).get(str(nodes))  # an older file does not say it
+    below = summary.get("below_dense", {}).get(str(nodes))  # an older file does not say it, nor options
+    options = summary.get("options") or [{} for _ in summary.get("contenders", [])]
     return [
         {
             "source": "simulated",
@@ -26,6 +27,7 @@ def cells(results: Results, nodes: int) -> list[Row]:
             "alpha_s": alpha,
             "bits_per_s": bits,
             "fastest": summary["contenders"][one["fastest"][y][x]],
+            "its options": ", ".join(f"{name} {value}" for name, value in options[one["fastest"][y][x]].items()),
             "below dense (points)": below and below[one["fastest"][y][x]],
             **{name: one[name][y][x] for name in ("over_second", "over_dense", "over_exact")},
         }

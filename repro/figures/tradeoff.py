@@ -58,10 +58,13 @@ def draw(rows: list[Row]) -> Figure:
     shades = {name: sorted({shade(row, colours) for row in rows if row["fastest"] == name}) for name in names}
     _legend.draw(figure, {_draw.algo_name(name): [Patch(facecolor=one) for one in own] for name, own in shades.items()})
     density = "" if rows[0]["density"] is None else f", density {rows[0]['density']:g} where a name has no other"
+    own = {row["fastest"]: row["its options"] for row in rows if row["its options"]}
+    having = "".join(f"; {_draw.algo_name(name)}: {options}" for name, options in own.items())
     seconds = SECONDS.get(rows[0]["node"], f"seconds of compute and of compress are stated ({rows[0]['node']})")
     _legend.note(
         figure,
-        f"P = {rows[0]['nodes']}{density}. Predicted: the algorithms' own messages on the cost model; {seconds}. "
+        f"P = {rows[0]['nodes']}{density}{having}. "
+        f"Predicted: the algorithms' own messages on the cost model; {seconds}. "
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "

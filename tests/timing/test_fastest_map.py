@@ -207,6 +207,10 @@ def test_an_algorithm_of_another_density_is_a_contender_of_its_own(tmp_path, mon
     assert (model["compress_s"]["gtopk"], model["compress_s"][name]) == (0.01, 0.02)
     assert {found["contenders"][one["fastest"][0][0]] for one in found["maps"]} == {name}
     assert row["seconds"][name][0] > row["seconds"]["gtopk"][0], "more pairs travel"
+    drawn = figure.draw(figure.table(Results({}, {"tradeoff": found})))
+    assert (
+        "density 0.001 where a name has no other; gTop-k corrected, gaps-bf16, density 0.032: gain 40" in drawn.notes[0]
+    )
     monkeypatch.setattr(fastest_map, "predicted", None)  # nothing is left to predict
     fastest_map.run(compose([*keys, "algo=dense,gtopk"]) + compose([*keys, *kept]), print)
 
