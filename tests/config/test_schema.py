@@ -43,7 +43,8 @@ def test_the_keys_that_change_no_result_are_these() -> None:
         if not f.metadata.get("result", True)
     }
     assert found == {
-        "algo.file", "also_on", "checkpoint_epochs", "checkpoint_every", "cluster.messages", "compare_every", "cuda_graph",
+        "algo.file", "also_on", "checkpoint_epochs", "checkpoint_every", "cluster.messages", "compare_every",
+        "cuda_graph",
         "data.root",
         "evaluate_every", "experiment", "network.name", "probe_steps", "results", "threads", "timeout_s", "tradeoff",
         "tradeoff.alpha_s", "tradeoff.bits_per_s", "tradeoff.node", "wandb", "wandb.entity", "wandb.mode",
