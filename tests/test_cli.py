@@ -306,6 +306,26 @@ def test_a_normal_run_and_its_help_show_no_warning_of_a_library(tmp_path: Path) 
     assert not re.search(r"warn", shown, re.IGNORECASE), shown
 
 
+def test_ctrl_c_that_a_library_swallows_ends_the_command_all_the_same(tmp_path: Path) -> None:
+    """It went on with its work, in one of many runs of the test below."""
+    script = """
+import signal, time
+from repro import cli
+told = cli._noting_ctrl_c()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+cli.app = lambda **_: time.sleep(60)
+began = time.monotonic()
+code = cli._call(told)
+time.sleep(1)
+print(code, time.monotonic() - began < 30)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split()) == (0, ["130", "True"]), done.stderr
+
+
 def test_ctrl_c_while_libraries_load_ends_without_a_traceback(tmp_path: Path) -> None:
     """They make other errors of it: a RecursionError of a hundred lines."""
     process = start("simulate", "model=resnet50", "nodes=512", cwd=tmp_path)
