@@ -76,14 +76,14 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
         "are N and N ahead (seed 0). The training loss ends at N, N and N:"
     )
     said = told(sentences)
-    assert {g.algo: g.seeds for g in whole if g.algo in of_seed} == {"dense": [0, 1], "topk": [0], "gtopk": [0, 1]}
+    assert {g.algo: g.seeds for g in whole if g.algo in of_seed} == {"dense": [0, 1], "topk": [0, 1], "gtopk": [0, 1]}
     first, sparse = of_seed["dense"], (of_seed["topk"], of_seed["gtopk"])
     behind = [first[epoch] - own[epoch] for epoch in (5, 10, 15) for own in sparse]
     ahead = [statistics.fmean(own[e] - first[e] for e in range(46, 51)) for own in sparse]
     expected = [dense[141], topk[141], gtopk[141], *behind, *ahead]
     assert said[:11] == pytest.approx(expected, abs=0.051) and said[11:] == pytest.approx(losses, abs=0.00051)
-    seeds = [own for name in ("dense", "gtopk") for g in whole if g.algo == name for own in g.seed_accuracies]
-    ends = told("seeds 0 and 1 of dense end at N and N %, of gTop-k at N and N %")
+    seeds = [own for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name for own in g.seed_accuracies]
+    ends = told("seeds 0 and 1 of dense end at N and N %, of Top-k at N and N %, of gTop-k at N and N %")
     assert ends == pytest.approx([100 * accuracies[-1] for accuracies in seeds], abs=0.0051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
     for density, part in ((0.0005, "half"), (0.0001, "a tenth")):
@@ -113,7 +113,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
     many += [by[32, "gTop-k (exact rule)", none], by[32, "Top-k", none], by[32, "gTop-k (clipped)", masked]]
     others = [by[4, name, momentum_rule] for name in ("Top-k", "1-bit SGD") for momentum_rule in (after, none)]
     others.append(by[4, "dense", none])
-    assert [row["n"] for row in others] == [1, 2, 2, 2, 1]
+    assert [row["n"] for row in others] == [2, 2, 2, 2, 1]
     paired = [by[4, f"gTop-k {name}", where] for name in ("butterfly", "exact") for where in (after, none)]
     assert [row["n"] for row in paired] == [1, 2, 2, 2]
     single = [by[4, "gTop-k", before], by[4, "gTop-k", masked], by[4, "gTop-k (clipped)", masked]]
@@ -147,7 +147,7 @@ def test_momentum_is_told_as_the_figure_has_it() -> None:
         (
             others,
             "Top-k has N % with momentum and N % without, 1-bit SGD N % and N %, "
-            "and dense itself N % without (n = 1, 2, 2, 2 and 1);",
+            "and dense itself N % without (n = 2, 2, 2, 2 and 1);",
         ),
         (
             paired,
