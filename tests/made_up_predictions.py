@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import torch
+
+from repro.config.compose import compose
+from repro.timing import node_profile, predict
+
 
 def tradeoff() -> dict[str, Any]:
     """Two networks by two: gTop-k on the slower, dense on the faster; with latency, averages in the background."""
@@ -44,3 +49,10 @@ def simulated(model: str, algo: str, nodes: int) -> dict[str, Any]:
     total = {"dense": 0.8, "topk": 0.3, "gtopk": 0.2, "gtopk_butterfly": 0.1}[algo]
     parts = {"compute_s": 0.05, "compress_s": 0.01, "communicate_s": total - 0.06}
     return {"model": model, "algo": algo, "nodes": nodes, "source": "paper", **parts}
+
+
+def predicted(*overrides: str) -> predict.Iteration:
+    (config,) = compose(["model=resnet20", *overrides])
+    shapes = node_profile.layers(config)
+    moments = torch.linspace(0.2, 0.1, len(shapes)).tolist()  # the last layer's gradient comes first
+    return predict.iteration(config, shapes, moments, 0.01)

@@ -4,45 +4,21 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import forked_cli
 import pytest
 import yaml
-from tiny_runs import bits, equal
+from cli_process import ROOT, SMALL, repro
 
 from repro import cli
 from repro.cluster import slurm
 from repro.config import explain, groups
 from repro.config.compose import compose
 from repro.config.groups import group_options
-from repro.runs import run_folder
-from repro.train import loop
-
-ROOT = Path(__file__).parent.parent
-IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=32", "batch_per_node=4"]
-SMALL = [*IMAGES, "nodes=2", "wandb.mode=disabled"]
-
-
-def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "repro", *arguments], cwd=cwd, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def repro(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    process = start(*arguments, cwd=cwd, **environment)
-    out, err = process.communicate(timeout=120)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
 @pytest.mark.parametrize("command", [["run"], ["map"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
@@ -171,49 +147,6 @@ def test_a_sweep_ends_with_one_table_and_is_not_run_twice(tmp_path: Path) -> Non
     assert {path: path.read_bytes() for path in tmp_path.rglob("metrics.jsonl")} == metrics
 
 
-@contextmanager
-def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def wait_for(folder: Path, text: str, process: subprocess.Popen[str]) -> Path:
-    for _ in range(1200):
-        for path in folder.glob("results/runs/*/*/metrics.jsonl"):
-            if text in path.read_text():
-                return path.parent
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.1)
-    raise AssertionError(f"{text} never came")
-
-
-def test_after_ctrl_c_and_after_kill_9_the_same_command_goes_on(tmp_path: Path) -> None:
-    settings = ["algo=gtopk", "steps=80", "evaluate_every=60", "checkpoint_every=10", "data.image_size=8", *SMALL]
-    command = ["run", *settings]
-    with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
-        folder = wait_for(tmp_path, '"step": 3,', process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert "Traceback" not in err and "same command goes on" in err
-    assert process.returncode == 130
-    steps = (folder / "metrics.jsonl").read_text().count('"kind": "step"')
-    assert 3 <= steps < 60
-    with killed_at_the_end(start(*command, cwd=tmp_path)) as process:
-        wait_for(tmp_path, f'"step": {steps + 12},', process)  # past the next checkpoint
-        process.kill()
-        assert "resuming" in process.communicate()[1]
-    assert run_folder.state(folder) == "running"
-    again = repro(*command, cwd=tmp_path)
-    assert again.returncode == 0 and "resuming" in again.stderr
-    assert [line["step"] for line in run_folder.read_metrics(folder) if line["kind"] == "step"] == list(range(1, 81))
-    straight = compose([*settings, f"results={tmp_path / 'straight'}"])[0]
-    loop.run(straight)
-    assert equal(bits(folder), bits(straight.folder))
-
-
 def test_a_wheel_runs_from_any_folder(tmp_path: Path) -> None:
     """Its layout, made by hand: building one would need the network."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -304,35 +237,3 @@ def test_a_normal_run_and_its_help_show_no_warning_of_a_library(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     shown = done.stderr + repro("run", "--help", cwd=tmp_path).stderr + repro("--help", cwd=tmp_path).stderr
     assert not re.search(r"warn", shown, re.IGNORECASE), shown
-
-
-def test_ctrl_c_that_a_library_swallows_ends_the_command_all_the_same(tmp_path: Path) -> None:
-    """It went on with its work, in one of many runs of the test below."""
-    script = """
-import signal, time
-from repro import cli
-told = cli._noting_ctrl_c()
-try:
-    signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
-    pass
-cli.app = lambda **_: time.sleep(60)
-began = time.monotonic()
-code = cli._call(told)
-time.sleep(1)
-print(code, time.monotonic() - began < 30)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.split()) == (0, ["130", "True"]), done.stderr
-
-
-def test_ctrl_c_while_libraries_load_ends_without_a_traceback(tmp_path: Path) -> None:
-    """They make other errors of it: a RecursionError of a hundred lines."""
-    process = start("simulate", "model=resnet50", "nodes=512", cwd=tmp_path)
-    maps = Path(f"/proc/{process.pid}/maps")
-    while "libtorch" not in maps.read_text():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (130, "") and "Traceback" not in err, err

@@ -158,30 +158,30 @@ class MemoryTransport:
         self.recv(into, source)
 
     def all_reduce(self, x: Tensor) -> None:
-        """Sums on rank 0 in one order, so that bits do not depend on which thread runs first: on the CPU as gloo does.
-
-        There a rank lends its own tensor, as it waits for the sum until it goes on.
-        """
+        """Sums on rank 0 in one order, so that bits do not depend on which thread runs first: on the CPU in gloo's."""
         if not x.is_cuda:
-            if self.rank:
-                self.wires.box(self.rank, 0).put(x)
-                x.copy_(self.wires.take(0, self.rank))
-                return
+            self._ring_sum(x)
+        elif self.rank:
+            self.send(x, 0)
+            self.recv(x, 0)
+        else:
+            for peer in range(1, self.size):
+                received = self.wires.take(peer, 0)
+                x += received
+                finish_stream()
+            for peer in range(1, self.size):
+                self.send(x, peer)
+
+    def _ring_sum(self, x: Tensor) -> None:
+        """Sums without copies: a rank lends its own tensor, as it waits for the sum until it goes on."""
+        if self.rank:
+            self.wires.box(self.rank, 0).put(x)
+            total = self.wires.take(0, self.rank)
+        else:
             total = ring_sum([x, *(self.wires.take(peer, 0) for peer in range(1, self.size))])
             for peer in range(1, self.size):
                 self.wires.box(0, peer).put(total)
-            x.copy_(total)
-            return
-        if self.rank:
-            self.send(x, 0)
-            self.recv(x, 0)
-            return
-        for peer in range(1, self.size):
-            received = self.wires.take(peer, 0)
-            x += received
-            finish_stream()
-        for peer in range(1, self.size):
-            self.send(x, peer)
+        x.copy_(total)
 
     def aside(self) -> MemoryTransport:
         self.asides += 1

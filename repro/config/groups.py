@@ -43,6 +43,11 @@ def about(algo: str) -> dict[str, Any]:
     return found
 
 
+def about_known(algo: str) -> dict[str, Any]:
+    """Returns what `about` does, and nothing for an algorithm of others' results that is not known here."""
+    return about(algo) if algo in group_options("algo") else {}
+
+
 def _of_algo(algo: str) -> dict[str, Any]:
     path = conf_folder() / "algo" / f"{algo}.yaml"
     return _read(path, path.stat().st_mtime_ns)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from repro.config import groups as config_groups
+from repro.config.groups import about_known
 from repro.report import same_machine
 from repro.report.as_published import OPTIONS, other_options
 from repro.report.group import Group
@@ -53,6 +53,5 @@ def seconds(group: Group, here: Sequence[Group]) -> tuple[float, float] | None:
 
 def options(group: Group) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns what a run did with its gradient and how pairs travelled, by option, and what is usual there."""
-    known = group.algo in config_groups.group_options("algo")
-    usual = {**OPTIONS, "wire": "pairs"} | (config_groups.about(group.algo) if known else {})
+    usual = {**OPTIONS, "wire": "pairs"} | about_known(group.algo)
     return {name: group.settings["algo"].get(name, usual[name]) for name in (*OPTIONS, "wire")}, usual

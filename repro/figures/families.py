@@ -65,7 +65,7 @@ def table(results: Results) -> list[Row]:
 
 
 def _family(algo: str) -> str:
-    return groups.about(algo)["family"] if algo in groups.group_options("algo") else "not known here"
+    return groups.about_known(algo).get("family", "not known here")
 
 
 def draw(rows: list[Row]) -> Figure:

@@ -89,12 +89,9 @@ def _is_beside(group: Group) -> bool:
 
 
 def _is_drawn(group: Group, compared: Group) -> bool:
-    """Returns whether a run with other settings can stand in a panel: its messages have a formula, its data are these.
-
-    Its precision is that of the panel, too.
-    """
-    same = (group.data, group.settings["precision"]) == (compared.data, compared.settings["precision"])
-    return same and _form(group) is not None
+    """Returns whether a run with other settings can stand in a panel: on its images, with messages of a formula."""
+    kind = time_to_target.images_and_precision
+    return kind(group) == kind(compared) and _form(group) is not None
 
 
 def _settings(group: Group) -> str:
@@ -116,7 +113,7 @@ def _short(value: Any) -> str:
 
 def _form(group: Group) -> str | None:
     """Returns the name under which `closed_form` knows the algorithm's messages; None if it or k is unknown."""
-    about = groups.about(group.algo) if group.algo in groups.group_options("algo") else {}
+    about = groups.about_known(group.algo)
     known = group.per_step.get("k")
     return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
 

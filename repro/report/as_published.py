@@ -30,7 +30,7 @@ def as_published(settings: dict[str, Any]) -> bool:
     of an algorithm that is not the paper's says otherwise, that is its rule.
     """
     algo, model = settings["algo"], settings["model"]["name"]
-    own = groups.about(algo["name"]) if algo["name"] in groups.group_options("algo") else {}
+    own = groups.about_known(algo["name"])
     return (
         bool(settings["momentum"]) == bool(groups.algo_default(algo["name"], model, "momentum"))
         and all(algo.get(name, usual) == own.get(name, usual) for name, usual in OPTIONS.items())
@@ -52,8 +52,7 @@ def _warmed_up(settings: dict[str, Any], usual: list[float]) -> bool:
 def other_options(settings: dict[str, Any]) -> list[str]:
     """Says what of the route and the residual rule is not as in the algorithm's own file, or as in gTop-k's."""
     algo = settings["algo"]
-    known = algo["name"] in groups.group_options("algo")
-    own = {"route": "tree", "residual": "paper"} | (groups.about(algo["name"]) if known else {})
+    own = {"route": "tree", "residual": "paper"} | groups.about_known(algo["name"])
     used = own | algo["options"]
     route = [str(used["route"])] if used["route"] != own["route"] else []
     return route + ([f"{used['residual']} rule"] if used["residual"] != own["residual"] else [])

@@ -88,7 +88,7 @@ def _counts(group: Group) -> bool:
 def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns settings in which a rate that is as many times the usual one as the algorithm's gain is that gain."""
     algo = settings["algo"]
-    known = groups.about(algo["name"]) if algo["name"] in groups.group_options("algo") else {}
+    known = groups.about_known(algo["name"])
     gained = settings | {"lr": groups.default(MODEL, "lr"), "algo": algo | {"gain": known.get("gain", 1.0)}}
     as_much = algo.get("gain", 1.0) == 1 and effective_lr(settings) == effective_lr(gained)
     return gained if as_much else settings

@@ -212,12 +212,13 @@ def beside(groups: Iterable[Group], compared: Sequence[Group], target: float) ->
     Their images and precision are those of the compared ones if such runs got there, or else of the first.
     """
     found = sorted((one for one in reaches(groups, target) if one.samples), key=lambda one: one.mean_samples)
-    kinds = [*map(_kind, compared[:1]), *(_kind(one.group) for one in found)]
-    alike = ([one for one in found if _kind(one.group) == kind] for kind in kinds)
+    kinds = [*map(images_and_precision, compared[:1]), *(images_and_precision(one.group) for one in found)]
+    alike = ([one for one in found if images_and_precision(one.group) == kind] for kind in kinds)
     return next(filter(None, alike), [])[:MOST]
 
 
-def _kind(group: Group) -> tuple[str, str]:
+def images_and_precision(group: Group) -> tuple[str, str]:
+    """Returns what curves that stand beside each other share, whatever else their settings are."""
     return group.data, group.settings["precision"]
 
 

@@ -36,10 +36,15 @@ def beside_dense(configs: Sequence[Config], density: float | None, sizes: Sequen
 
     One with the map's density is judged by the algorithm's own rules; another, by runs of its own gain and format.
     """
-    found: dict[str, list[Ending | None]] = {}
-    for nodes, by_name in endings(density, sizes).items():
-        ends = [own_ending(one, nodes) if _is_other(one, density) else by_name.get(one.algo.name) for one in configs]
-        found[str(nodes)] = ends
+    committed, found = summaries.load(), dict[str, list[Ending | None]]()
+    for nodes in sizes:
+        by_name = near_dense.endings(committed, nodes, density)
+        found[str(nodes)] = [
+            near_dense.ending(committed, nodes, config.algo, config.density)
+            if _is_other(config, density)
+            else by_name.get(config.algo.name)
+            for config in configs
+        ]
     exact = [relaxes(config.algo) == "exact" for config in configs]
     return {
         "below_dense": {
@@ -50,13 +55,3 @@ def beside_dense(configs: Sequence[Config], density: float | None, sizes: Sequen
             for nodes, ends in found.items()
         },
     }
-
-
-def own_ending(config: Config, nodes: int) -> Ending | None:
-    return near_dense.ending(summaries.load(), nodes, config.algo, config.density)
-
-
-def endings(density: float | None, sizes: Sequence[int]) -> dict[int, dict[str, Ending]]:
-    """Returns how each algorithm ends beside dense in committed runs, by number of nodes."""
-    committed = summaries.load()
-    return {nodes: near_dense.endings(committed, nodes, density) for nodes in sizes}

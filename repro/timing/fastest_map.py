@@ -50,10 +50,8 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     configs = [config for config in sweep if config.overlap == "off" or not config.algo.sparse]
     if "dense" not in map(label, configs):
         raise ConfigError("a map compares with dense; type algo=dense,... too")
-    names = [
-        (config.model.name, config.nodes, contenders.contender(config, contenders.density_of(configs)))
-        for config in configs
-    ]
+    density = contenders.density_of(configs)
+    names = [(config.model.name, config.nodes, contenders.contender(config, density)) for config in configs]
     if keys := ending.named_twice(configs, names):
         raise ConfigError(
             f"{', '.join(keys)}: contenders that differ in nothing else have one name on a map; "

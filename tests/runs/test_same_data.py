@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_process import ROOT
 from forked_cli import repro
 from PIL import Image
-from test_cli import ROOT
 
 from repro import data
 from repro.config.compose import compose

@@ -1,0 +1,24 @@
+"""The command line in a process of its own, as a person starts it, and a run that is small."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=32", "batch_per_node=4"]
+SMALL = [*IMAGES, "nodes=2", "wandb.mode=disabled"]
+
+
+def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "repro", *arguments], cwd=cwd, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def repro(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments, cwd=cwd, **environment)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
