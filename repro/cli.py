@@ -30,7 +30,6 @@ from repro.cluster import streams
 
 FIRST = ("run", "data")  # in this order at the top of the help
 STOPPED = 130  # the exit code of a run that was told to stop
-AGAIN_S = 0.5  # after which a Ctrl-C that nothing has ended is told again
 SHOW_CURSOR = "\x1b[?25h"  # which a progress bar hides
 
 app = typer.Typer(
@@ -102,32 +101,24 @@ def _leave(ended: list[int]) -> None:
 
 
 def _noting_ctrl_c() -> list[int]:
-    """Returns a list that Ctrl-C lengthens, where it is not ignored or handled yet.
-
-    Libraries that are being loaded swallow some, so it is told again until the command ends.
-    """
+    """Returns a list that Ctrl-C lengthens, where it is not ignored or handled yet."""
     told: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         told.append(number)
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, stop)
-        signal.signal(signal.SIGALRM, stop)
     return told
 
 
 def _call(told: Sequence[int] = ()) -> int:
     """Runs the command and returns the exit code; `told` has something once Ctrl-C was typed."""
     try:
-        try:
-            _refuse_a_tilde(sys.argv[1:])
-            app(prog_name="repro")
-            return 0
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        _refuse_a_tilde(sys.argv[1:])
+        app(prog_name="repro")
+        return 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:

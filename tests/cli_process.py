@@ -1,6 +1,7 @@
 """The command line in a process of its own, as a person starts it, and a run that is small."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,16 @@ IMAGES = ["data=synthetic", "data.train_images=64", "data.test_images=32", "batc
 SMALL = [*IMAGES, "nodes=2", "wandb.mode=disabled"]
 
 
+def _hears_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "repro", *arguments], cwd=cwd, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=_hears_ctrl_c,  # noqa: PLW1509  (a shell's `pytest &` ignores it, and so would this process)
     )  # fmt: skip
 
 

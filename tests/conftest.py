@@ -23,8 +23,8 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
 # The long ones, so that nothing waits for them at the end.
 FIRST = (
     "test_slurm_cluster", "test_checkpoint", "test_failing_disk", "test_distributed", "test_cli", "test_ctrl_c",
-    "test_watchdog", "test_limits", "test_loop", "test_stopping", "test_same_data", "test_dilation", "test_html", "test_docs",
-    "test_lab", "test_buckets", "test_algorithms",
+    "test_watchdog", "test_limits", "test_loop", "test_stopping", "test_same_data", "test_dilation", "test_html",
+    "test_docs", "test_lab", "test_buckets", "test_algorithms",
 )  # fmt: skip
 SLOW = ("torch", "repro.compression.sparse_kernels", "matplotlib.figure")  # to import for the first time
 

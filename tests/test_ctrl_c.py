@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,26 +56,6 @@ def test_after_ctrl_c_and_after_kill_9_the_same_command_goes_on(tmp_path: Path) 
     straight = compose([*settings, f"results={tmp_path / 'straight'}"])[0]
     loop.run(straight)
     assert equal(bits(folder), bits(straight.folder))
-
-
-def test_ctrl_c_that_a_library_swallows_ends_the_command_all_the_same(tmp_path: Path) -> None:
-    """It went on with its work, in one of many runs of the test below."""
-    script = """
-import signal, time
-from repro import cli
-told = cli._noting_ctrl_c()
-try:
-    signal.raise_signal(signal.SIGINT)
-except KeyboardInterrupt:
-    pass
-cli.app = lambda **_: time.sleep(60)
-began = time.monotonic()
-code = cli._call(told)
-time.sleep(1)
-print(code, time.monotonic() - began < 30)
-"""
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.split()) == (0, ["130", "True"]), done.stderr
 
 
 def test_ctrl_c_while_libraries_load_ends_without_a_traceback(tmp_path: Path) -> None:
