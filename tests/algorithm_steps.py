@@ -33,14 +33,15 @@ def train(name: str, size: int, x: torch.Tensor, density: float, seed: int = 0, 
         algorithm = algorithms.load(choice, M)
         algorithm.density = density
         updates = [algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]]
-        return torch.stack(updates), held(algorithm.state_dict(), collective.rank)
+        return torch.stack(updates), held(algorithm, collective.rank)
 
     return on_ranks(size, body, over)
 
 
-def held(state: dict, rank: int) -> torch.Tensor:
+def held(algorithm: algorithms.Algorithm, rank: int) -> torch.Tensor:
     """A rank's residual and, in the chunk that it owns, its server residual."""
-    kept, server = state.get("residual", torch.zeros(M)).clone(), state.get("server_residual")
+    residual, server = algorithms.residuals(algorithm)
+    kept = torch.zeros(M) if residual is None else residual.clone()
     if server is not None:
         own = slice(rank * len(server), (rank + 1) * len(server))
         kept[own] += server[: len(kept[own])]

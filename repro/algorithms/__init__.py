@@ -15,7 +15,7 @@ from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, in_turn
-from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.error_feedback import CompressionErrors, ErrorFeedback
 from repro.compression.wire import Wire
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
@@ -41,7 +41,8 @@ class Algorithm:
     scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
     messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values
     splits_k = False  # whether a message holds about k / P entries, so that to know its size all k must be selected
-    memory: ErrorFeedback | None = None  # the residual, if it selects with error feedback
+    memory: ErrorFeedback | CompressionErrors | None = None  # what keeps its residuals, if one of these does
+    residual: Tensor | None = None  # without `memory`, what this rank has not sent yet [m], if it keeps that
     sends_pairs = False  # whether it sends sparse pairs, so that the constructor also takes `wire`, their format
     wire: Wire | None = None  # what packs its messages, if it sends pairs
 
@@ -87,13 +88,22 @@ class Algorithm:
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, *args: Any, **options: Any) -> Cost:
-        """Returns what one step of `size` ranks sends; `formula` in the algorithm's YAML says the same in words."""
+        """Returns what one step of `size` ranks sends; `cost` in the algorithm's YAML says the same in words."""
         raise NotImplementedError
 
     @staticmethod
     def own_bucket_mb(**options: Any) -> float | None:
         """Returns the size of the buckets in which the module that `wrap` returns sends gradients."""
         return None
+
+
+def residuals(algorithm: Algorithm) -> tuple[Tensor | None, Tensor | None]:
+    """Returns what this rank has not sent yet [m], and what it keeps for all of its own chunk [ceil(m/P)], if it does.
+
+    To change them in place changes what the next step adds.
+    """
+    memory = algorithm.memory
+    return (algorithm.residual, None) if memory is None else (memory.residual, memory.server_residual)
 
 
 def of(algo: Algo) -> type[Algorithm]:

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from repro.algorithms import Algorithm
+from repro.algorithms import Algorithm, residuals
+from repro.algorithms._around import Around
 from repro.clip import clip
 from repro.comm.collective import Collective
-from repro.compression.error_feedback import ErrorFeedback
-from repro.compression.wire import Wire
 
 
-class Corrected(Algorithm):
+class Corrected(Around):
     """Gives `inner` this rank's velocity, u = momentum u + g, in place of its gradient g; SGD then has no momentum.
 
     Without momentum u is g, and `gain` times each update is what momentum would amount to: 1 / (1 - momentum).
@@ -37,24 +36,11 @@ class Corrected(Algorithm):
         boost: float = 1.0,
         gain: float = 1.0,
     ):
-        self.inner, self.momentum, self.mask, self.clip = inner, momentum, mask, clip
+        super().__init__(inner)
+        self.momentum, self.mask, self.clip = momentum, mask, clip
         self.boost, self.gain = boost, gain
         self.velocity = torch.zeros(parameters if momentum else 0, dtype=torch.float32, device=device)
         self.waited = torch.ones(parameters if boost > 1 else 0, dtype=torch.float32, device=device)  # steps
-        self.period, self.delay, self.scales = inner.period, inner.delay, inner.scales
-        self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
-
-    @property
-    def memory(self) -> ErrorFeedback | None:  # type: ignore[override]
-        return self.inner.memory
-
-    @property
-    def chosen(self) -> Tensor | None:
-        return self.inner.chosen
-
-    @property
-    def wire(self) -> Wire | None:  # type: ignore[override]
-        return self.inner.wire
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         if self.clip:
@@ -62,7 +48,6 @@ class Corrected(Algorithm):
         if self.momentum or self.boost > 1:
             velocity = self.velocity.mul_(self.momentum).add_(gradient) if self.momentum else gradient
             self._round(velocity * self.waited if self.boost > 1 else velocity, gradient)
-        self.inner.density = self.density
         update = self.inner.step(gradient, collective)
         if self.chosen is not None:
             self._after(self.chosen.long(), update)
@@ -77,7 +62,9 @@ class Corrected(Algorithm):
         """
         out.copy_(values)
         if out.dtype.itemsize < values.itemsize:
-            self.inner.state_dict()["residual"] += (values - out) / times
+            residual, _ = residuals(self.inner)
+            if residual is not None:
+                residual += (values - out) / times
 
     def _after(self, chosen: Tensor, update: Tensor) -> None:
         delivered = update[chosen] != 0
@@ -85,9 +72,6 @@ class Corrected(Algorithm):
             self.velocity[chosen if self.mask == "selected" else chosen[delivered]] = 0
         if self.boost > 1:
             self.waited.add_(1).clamp_(max=self.boost)[chosen[delivered]] = 1
-
-    def skip_warmup(self) -> None:
-        self.inner.skip_warmup()
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.inner.state_dict(), "velocity": self.velocity} | (

@@ -54,6 +54,7 @@ class Algorithm(algorithms.Algorithm):
         self.bucket_mb = self.own_bucket_mb(bucket_mb, hook)
         self.hook, self.rank, self.steps = hook, rank, 0
         self.inner = powersgd.Algorithm(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
+        self.residual = None if self.inner is None else self.inner.residual
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
         self.state: powerSGD_hook.PowerSGDState | None = None  # of the hook
@@ -73,7 +74,7 @@ class Algorithm(algorithms.Algorithm):
                 group, matrix_approximation_rank=self.rank, start_powerSGD_iter=WHOLE
             )
             wrapped.register_comm_hook(self.state, powerSGD_hook.powerSGD_hook)
-            self.messages, self.inner = factors(shapes, self.rank), None
+            self.messages, self.inner, self.residual = factors(shapes, self.rank), None, None
         return wrapped
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:

@@ -31,6 +31,7 @@ class Algorithm(algorithms.Algorithm):
 
     takes_shapes = True
     scales = True
+    residual: Tensor
 
     def __init__(
         self,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -22,19 +20,14 @@ class Algorithm(algorithms.Algorithm):
     entries of a layer's column and that of the others.
     """
 
+    memory: CompressionErrors
+
     def __init__(self, parameters: int, device: torch.device | str = "cpu", bucket: int = 1024):
-        self.codec, self.errors = Sign(bucket), CompressionErrors(parameters, device)
+        self.codec, self.memory = Sign(bucket), CompressionErrors(parameters, device)
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        errors = self.errors.of(collective.size)
-        total = compressed_scatter_reduce(gradient, collective, self.codec, *errors)
-        return rounded(total.div_(collective.size), gradient, self.errors.residual)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.errors.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.errors.load_state_dict(state)
+        total = compressed_scatter_reduce(gradient, collective, self.codec, *self.memory.of(collective.size))
+        return rounded(total.div_(collective.size), gradient, self.memory.residual)
 
     @staticmethod
     def cost(size: int, parameters: int, k: int, bucket: int = 1024) -> Cost:

@@ -61,6 +61,7 @@ class Algorithm(algorithms.Algorithm):
     """
 
     takes_shapes = True
+    residual: Tensor
 
     def __init__(
         self,

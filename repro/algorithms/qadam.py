@@ -31,6 +31,7 @@ class Algorithm(algorithms.Algorithm):
     """
 
     scales = True
+    memory: CompressionErrors
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Algorithm(algorithms.Algorithm):
         if not warmup_steps and eps < PLAIN:
             raise ValueError(f"warmup_steps=0 leaves eps alone to divide by: at least 1, or eps={PLAIN:g} or more")
         self.warmup_steps, self.betas, self.eps = warmup_steps, (beta1, beta2), eps
-        self.codec, self.errors = Sign(bucket), CompressionErrors(parameters, device)
+        self.codec, self.memory = Sign(bucket), CompressionErrors(parameters, device)
         self.momentum = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.variance = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.steps = 0
@@ -59,8 +60,7 @@ class Algorithm(algorithms.Algorithm):
             self.variance.lerp_(moved_by * moved_by, 1 - beta2)
         self.momentum.lerp_(moved_by, 1 - beta1)
         if frozen:
-            errors = self.errors.of(collective.size)
-            total = compressed_scatter_reduce(self.momentum, collective, self.codec, *errors)
+            total = compressed_scatter_reduce(self.momentum, collective, self.codec, *self.memory.of(collective.size))
             self.momentum = total / collective.size
         seen = max(1, self.warmup_steps) if frozen else self.steps  # steps in the variance's mean
         root = self.variance.double().sqrt().float()  # of a float32 MKL's last bit depends on the processor
@@ -77,10 +77,10 @@ class Algorithm(algorithms.Algorithm):
 
     def state_dict(self) -> dict[str, Any]:
         adam = {"momentum": self.momentum, "variance": self.variance, "steps": self.steps}
-        return {**self.errors.state_dict(), **adam}
+        return {**self.memory.state_dict(), **adam}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.errors.load_state_dict(state)
+        self.memory.load_state_dict(state)
         self.momentum.copy_(state["momentum"])
         self.variance.copy_(state["variance"])
         self.steps = state["steps"]

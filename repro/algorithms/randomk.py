@@ -22,6 +22,7 @@ from repro.rng import derive
 
 class Algorithm(algorithms.Algorithm):
     density = 0.001
+    residual: Tensor
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact", seed: int = 0):
         if selector != "exact":

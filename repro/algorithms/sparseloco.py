@@ -29,6 +29,7 @@ class Algorithm(algorithms.Algorithm):
     """
 
     mixes = True
+    residual: Tensor
 
     def __init__(
         self,

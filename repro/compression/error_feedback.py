@@ -16,6 +16,7 @@ class ErrorFeedback:
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
         self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
+        self.server_residual: Tensor | None = None  # no rank keeps anything for others
         self.select: Selector = named(selector)
         self.chosen = torch.empty(0, dtype=torch.int32, device=device)  # indices of the last selection
         self.selected = 0  # its size; an approximate selector may return fewer than k
@@ -62,6 +63,8 @@ def rounded(mean: Tensor, out: Tensor, residual: Tensor) -> Tensor:
 
 class CompressionErrors:
     """Keeps what a codec loses on the way to the owners, [m], and back, [ceil(m/P)] of this rank's own chunk."""
+
+    selected, chosen = None, None  # it sends all entries
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu"):
         self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)

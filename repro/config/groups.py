@@ -18,7 +18,8 @@ from repro.config.values import hints_of, range_text
 LIST_KEYS = "`repro run --show` lists the keys."
 GROUPS = ("model", "algo", "data", "network", "cluster", "experiment")
 ABOUT = (  # what a group's YAML says to people, not to the run
-    "title", "choices", "ranges", "family", "error_feedback", "formula", "update", "use", "source", "unlike",
+    "title", "choices", "ranges", "family", "error_feedback", "union", "all_send", "cost", "update", "use",
+    "source", "unlike",
 )  # fmt: skip
 TITLE = re.compile(r"^ *title: (.+)$", re.MULTILINE)  # a YAML parser would take 100 ms for all files
 FIXED = ("name", "sparse", "file", "reads", *ABOUT)  # what no override can change

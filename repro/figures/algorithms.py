@@ -19,7 +19,7 @@ def table(results: Results) -> list[Row]:
             "mean of the nodes": row.get("bytes_sent_mean"),
             "busiest at the socket": row.get("socket_bytes_most"),
             "rounds": row["rounds_most"],
-            "of P nodes": formula(row["algo"]),
+            "of P nodes": cost(row["algo"]),
             "error feedback": about[row["algo"]]["error_feedback"],
             "by": about[row["algo"]]["source"],
             "command": f"repro run algo={row['algo']}",
@@ -32,7 +32,7 @@ def rows(results: Results) -> list[Row]:
     return results.summaries.get("algorithms", {}).get("rows", [])
 
 
-def formula(algo: str) -> str | None:
+def cost(algo: str) -> str | None:
     """Returns in words what the algorithm's `cost` computes; the choices that share its file share them."""
     module = groups.about(algo).get("file") or algo
-    return groups.about(module).get("formula")
+    return groups.about(module).get("cost")

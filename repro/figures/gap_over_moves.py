@@ -170,7 +170,7 @@ def _marks(panel: Axes, rows: list[Row], x: str) -> None:
 
 
 def _shape(row: Row) -> str:
-    return _RANDOM if row["algo"] == "randomk" else _UNION if row["algo"] in moves.UNION else _FEW
+    return _RANDOM if row["algo"] == "randomk" else _UNION if moves.union(row["algo"]) else _FEW
 
 
 def _keys(rows: list[Row]) -> dict[str, Line2D]:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from repro.config import groups
 from repro.report.group import Group
 
-UNION = {"topk", "dgc"}  # their update holds what all nodes selected, up to k of each; the others' holds k entries
-ALL_SEND = {"dense", "randomk", "scalecom"}  # every node sends each entry of an update; elsewhere about one does
+
+def union(algo: str) -> bool:
+    """Returns whether an update holds what all nodes selected, up to k of each, and not k entries."""
+    return bool(groups.about_known(algo).get("union"))
+
+
+def all_send(algo: str) -> bool:
+    """Returns whether every node sends each entry of an update, where with others about one node does."""
+    about = groups.about_known(algo)
+    return bool(about.get("all_send", not about.get("sparse", True)))
 
 
 def moves(algo: str, selections: float, nodes: int) -> float:
     """Returns how many times an entry can be in the update, on average over all entries."""
-    return selections * (nodes if algo in UNION else 1)
+    return selections * (nodes if union(algo) else 1)
 
 
 def sent(algo: str, selections: float, nodes: int) -> float:
@@ -21,7 +30,7 @@ def sent(algo: str, selections: float, nodes: int) -> float:
 
     The k largest entries of unlike nodes are nearly all unlike: each of an update's k is what one node held.
     """
-    return moves(algo, selections, nodes) / (1 if algo in ALL_SEND else nodes)
+    return moves(algo, selections, nodes) / (1 if all_send(algo) else nodes)
 
 
 def selections(group: Group, epoch: float, whole: bool = False) -> float:

@@ -10,7 +10,7 @@ import yaml
 from repro import figures, tables
 from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times, kept_accuracy
-from repro.figures.algorithms import formula
+from repro.figures.algorithms import cost
 from repro.report import in_short, reference, summaries, verdicts
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -135,8 +135,8 @@ def _algorithm(name: str, about: dict[str, Any], data: Results, whole: list[in_s
     module = about.get("file") or name
     rows: dict[str, str | None] = {
         "source": about.get("source"),
-        "formula": f"`{about['update']}`" if "update" in about else None,
-        "bytes and rounds of P nodes": formula(module),
+        "update": f"`{about['update']}`" if "update" in about else None,
+        "bytes and rounds of P nodes": cost(module),
         "counted": _counted(name, data),
         "error feedback": about.get("error_feedback"),
         "unlike": about.get("unlike"),

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from repro.algorithms import Algorithm
+from repro.algorithms import Algorithm, residuals
+from repro.algorithms._around import Around
 from repro.comm.collective import Collective
 from repro.compression.sparse import Sparse, select
 from repro.density import entries
@@ -21,7 +22,7 @@ from repro.whole_files import write_whole
 LARGEST_SELECTION = 2_000  # k * P beyond which single entries are not recorded: they would fill the summaries
 
 
-class StepRecorder(Algorithm):
+class StepRecorder(Around):
     """Behaves as the algorithm `inner` and records the steps in `steps`; `at` says which one is being made.
 
     `control` carries what it gathers, so `collective` counts only the algorithm's own traffic.
@@ -30,17 +31,10 @@ class StepRecorder(Algorithm):
     def __init__(
         self, inner: Algorithm, control: Collective, steps: Collection[int], file: Path, at: Callable[[], int]
     ):
-        self.inner, self.control, self.steps, self.file = inner, control, frozenset(steps), file
-        self.at = at
-        self.period, self.delay, self.mixes, self.wraps = inner.period, inner.delay, inner.mixes, inner.wraps
-        self.messages_depend_on_values, self.density = inner.messages_depend_on_values, inner.density
-
-    @property
-    def selected(self) -> int | None:
-        return self.inner.selected
+        super().__init__(inner)
+        self.control, self.steps, self.file, self.at = control, frozenset(steps), file, at
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        self.inner.density = self.density
         number = self.at()
         if number not in self.steps:  # which counts those that are skipped, of which this sees nothing
             return self.inner.step(gradient, collective)
@@ -54,8 +48,8 @@ class StepRecorder(Algorithm):
 
     def _residual(self, like: Tensor) -> Tensor:
         """Returns what this rank keeps [m]; of the chunk that it owns, that is also what it keeps for all ranks."""
-        state = self.inner.state_dict()
-        kept, server = state.get("residual", torch.zeros_like(like)), state.get("server_residual")
+        kept, server = residuals(self.inner)
+        kept = torch.zeros_like(like) if kept is None else kept
         if server is None:
             return kept
         kept = kept.clone()
@@ -97,24 +91,6 @@ class StepRecorder(Algorithm):
     def _write(self, record: dict[str, Any]) -> None:
         earlier = [other for other in _records(self.file) or [] if other["step"] < record["step"]]
         write_whole(self.file, json_text([*earlier, record]))
-
-    def begin(self, parameters: Tensor) -> None:
-        self.inner.begin(parameters)
-
-    def wrap(self, model: nn.Module, collective: Collective) -> nn.Module:
-        return self.inner.wrap(model, collective)
-
-    def mix(self, parameters: Tensor, collective: Collective) -> None:
-        self.inner.mix(parameters, collective)
-
-    def skip_warmup(self) -> None:
-        self.inner.skip_warmup()
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state)
 
 
 def damaged(file: Path) -> str | None:

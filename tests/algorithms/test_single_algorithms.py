@@ -98,7 +98,7 @@ def test_1_bit_adam_shares_one_momentum_loses_none_of_it_and_freezes_the_varianc
         for gradient in x[:, collective.rank]:
             before = collective.traffic.bytes_sent
             algorithm.step(gradient.clone(), collective)
-            lost = held(algorithm.state_dict(), collective.rank)
+            lost = held(algorithm, collective.rank)
             sent = collective.traffic.bytes_sent - before
             states.append((algorithm.momentum.clone(), lost, algorithm.variance.clone(), sent))
         return states

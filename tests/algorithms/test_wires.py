@@ -104,7 +104,7 @@ def test_a_bfloat16_update_loses_nothing_by_its_rounding(case, size):
         algorithm.density = 0.05
         updates = [algorithm.step(g.clone(), collective).clone() for g in x[:, collective.rank]]
         assert updates[0].dtype == torch.bfloat16
-        return torch.stack(updates).double() / choice.gain, held(algorithm.state_dict(), collective.rank)
+        return torch.stack(updates).double() / choice.gain, held(algorithm, collective.rank)
 
     assert conserved(on_ranks(size, body), x)
 
@@ -123,7 +123,7 @@ def test_a_bfloat16_velocity_loses_nothing_by_its_rounding(name):
             velocity = 0.9 * velocity + gradient.double()
             total += velocity
             applied += collective.size * algorithm.step(gradient.clone(), collective).double()
-        return applied, held(algorithm.state_dict(), collective.rank).double(), total
+        return applied, held(algorithm, collective.rank).double(), total
 
     ranks = on_ranks(4, body)
     lost = ranks[0][0] + sum(rest for _, rest, _ in ranks) - sum(total for *_, total in ranks)
