@@ -92,8 +92,7 @@ def simulate(
         seconds = node_profile.published(config)
         if {"batch_per_node", "accumulate"} & {*given}:  # else the published batch is meant
             node_profile.check_samples(seconds, config)
-        if {"precision", "data.image_size", "data.sequence"} & {*given} or any(key[:6] == "model." for key in given):
-            node_profile.check_published(config)
+        node_profile.check_published(config)
     simulate.run(configs, values["node"], sizes, out, trace)
 
 

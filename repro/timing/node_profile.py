@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -108,19 +110,30 @@ def check_samples(node: Node, config: Config) -> None:
         )
 
 
-def check_published(config: Config) -> None:
-    """Raises ConfigError if the published seconds are of other inputs, another precision or another network."""
-    name = config.model.name
-    (known,) = compose([f"model={name}", f"data={summaries.paper()['models'][name]['dataset']}"])
-    theirs, ours = ({"precision": one.precision, **one.model.options} for one in (known, config))
-    for key in ("image_size", "sequence"):
-        theirs[f"data.{key}"], ours[f"data.{key}"] = getattr(known.data, key), getattr(config.data, key)
-    for key, value in theirs.items():
+def check_published(config: Config, instead: str = "node=measured, or seconds as in node=0.14+0.09") -> None:
+    """Raises ConfigError if the published seconds are of other inputs, another precision or another network.
+
+    `instead` is what its user types to have other seconds.
+    """
+    published(config)  # refuses a network of which nothing is published
+    ours = _inputs(config)
+    for key, value in _published_inputs(config.model.name).items():
         if ours[key] != value:
             raise ConfigError(
-                f"node=paper: the published seconds are of {key}={value}, not {ours[key]}; type node=measured, or "
-                "seconds as in node=0.14+0.09"
+                f"node={config.node or 'paper'}: the published seconds are of {key}={value}, not {ours[key]}; "
+                f"type {instead}"
             )
+
+
+@functools.cache  # a sweep asks for each of its points
+def _published_inputs(name: str) -> dict[str, Any]:
+    return _inputs(*compose([f"model={name}", f"data={summaries.paper()['models'][name]['dataset']}"]))
+
+
+def _inputs(config: Config) -> dict[str, Any]:
+    """Returns what the seconds of a step depend on beside its samples."""
+    data = {f"data.{key}": getattr(config.data, key) for key in ("image_size", "sequence")}
+    return {"precision": config.precision, **config.model.options, **data}
 
 
 def check_unstated(configs: Sequence[Config], read: str) -> None:

@@ -125,6 +125,8 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
     """Returns compute and compress of one node. Raises ConfigError where they are not known."""
     node = node_profile.profile(named(config), config, parameters, shapes)
     node_profile.check_samples(node, config)
+    if named(config) == "paper":
+        node_profile.check_published(config, "node=measured, or node=stated and seconds as in compute_s=0.14")
     compress_s = node.compress_s
     if config.node == "paper_compute" or (config.node == "stated" and compress_s is None):
         compress_s = node_profile.compress(config, parameters, shapes)

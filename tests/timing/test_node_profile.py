@@ -9,7 +9,7 @@ import yaml
 from repro import cli
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
-from repro.timing import dry_run, node_profile, simulate
+from repro.timing import dry_run, fastest_map, node_profile, simulate, stated_iteration, strategies
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
@@ -25,6 +25,31 @@ def test_what_selects_takes_time_and_what_sends_its_weights_takes_none():
 def test_the_published_profile_is_one_nodes_throughput():
     node = node_profile.published(compose(["model=resnet50"])[0])
     assert node.samples / node.compute_s == pytest.approx(PAPER["throughput_per_node"]["resnet50"]["single"])
+
+
+@pytest.mark.parametrize(
+    ("words", "checked"),
+    [
+        (["cluster=lab", "node=paper"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
+        (["cluster=lab", "node=paper_compute"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
+        (["experiment=tradeoff"], lambda config: fastest_map.check_timed({"models": []}, [config], {})),
+        (["experiment=strategies", "stages=1"], lambda config: strategies.run([config], print)),
+    ],
+)
+def test_published_seconds_are_of_no_other_images_or_precision(words, checked, tmp_path, monkeypatch):
+    """`repro tune` alone asked: others had the seconds of 32 x 32 images for those of 224 x 224."""
+    monkeypatch.setattr(strategies, "OUT", tmp_path / "predictions.json")
+    batch = ["model=vgg16", "algo=gtopk", "nodes=4", "batch_per_node=128", "accumulate=1"]
+    for other in ("data.image_size=224", "precision=bfloat16"):
+        with pytest.raises(ConfigError, match=f"the published seconds are of {other.partition('=')[0]}="):
+            checked(compose([*words, *batch, other])[0])
+
+
+@pytest.mark.parametrize("name", ["dilated", "authors_messages", "strategies", "tradeoff"])
+def test_the_committed_settings_are_of_what_is_published(name):
+    for config in compose([f"experiment={name}", "algo=gtopk", "nodes=4"]):
+        node_profile.check_published(config)
+        node_profile.check_samples(node_profile.published(config), config)
 
 
 def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
