@@ -81,6 +81,8 @@ def from_yaml(path: Path) -> Config:
     """Reads a run folder's config.yaml. Raises ConfigError."""
     try:
         return from_dict(yaml.safe_load(path.read_text()))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (OSError, yaml.YAMLError, AttributeError, TypeError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path} is no configuration of a run: {type(error).__name__}: {reason}") from None

@@ -112,11 +112,13 @@ def _up_to_last_evaluation(config: Config, lines: list[dict[str, Any]]) -> tuple
 
 
 def _config(place: Path) -> Config:
-    _text(place / "config.yaml")
+    file = place / "config.yaml"
+    _text(file)
     try:
-        config = from_yaml(place / "config.yaml")
+        config = from_yaml(file)
     except ConfigError as error:
-        raise Damaged(f"config.yaml: {str(error).removeprefix(f'{place}/config.yaml is ')[:300]}") from None
+        reason = str(error).removeprefix(f"{file}: ").removeprefix(f"{file} is ")
+        raise Damaged(f"config.yaml: {reason[:300]}") from None
     if not config.is_named(place.name):
         raise Damaged(f"config.yaml: its settings are those of the run {config.run_id}")
     return config

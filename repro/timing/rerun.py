@@ -31,8 +31,8 @@ def run(places: Sequence[Path], networks: Sequence[Network], out: Path | None) -
     kept: list[tuple[Config, list[Row]]] = []
     left_out: list[ConfigError] = []
     for folder in folders:
-        config = from_yaml(folder / "config.yaml")
         try:
+            config = from_yaml(folder / "config.yaml")
             kept.append((config, modelled(folder, config, networks)))
         except ConfigError as error:
             left_out.append(error)

@@ -77,6 +77,19 @@ def test_of_an_experiment_what_was_not_timed_is_left_out_and_said(
         rerun.run([tmp_path / "untimed"], [named_network("ethernet10g")], None)
 
 
+def test_a_configuration_that_cannot_be_read_is_left_out_by_its_name(
+    finished: list[Config], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All other runs of the experiment were refused with it, and which one it was nobody said."""
+    shutil.copytree(finished[0].folder, tmp_path / "whole")
+    networks = [named_network("ethernet10g")]
+    for text in ("nonsense: 1", "nodes: ["):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "config.yaml").write_text(text)
+        assert [row["algo"] for row in rerun.run([tmp_path], networks, None)] == 2 * ["dense"]
+        assert f"left out, {tmp_path}/other/config.yaml" in " ".join(capsys.readouterr().out.split())
+
+
 def test_messages_like_the_authors_are_not_modelled(finished: list[Config]) -> None:
     """Those without their stalls were, without a word."""
     one = finished[1]
