@@ -16,6 +16,7 @@ from repro.config import groups
 from repro.config.schema import ConfigError
 
 MOST = 10_000  # values of one key in a sweep
+OF_NETWORK = ("name", "title", "alpha_s", "beta_s_per_byte", "bits_per_s")  # the keys of a network's file
 
 
 def once(overrides: list[str]) -> list[str]:
@@ -93,6 +94,9 @@ def network_files(overrides: list[str]) -> list[str]:
             raise ConfigError(f"network={path}: there is no such file; `repro bench network` writes one.")
         try:
             values = yaml.safe_load(Path(path).read_text())
+            if isinstance(values, dict) and (unknown := [str(key) for key in values if key not in OF_NETWORK]):
+                hint = groups.near(unknown[0], [*OF_NETWORK], "{}") + f" It has {', '.join(OF_NETWORK)}."
+                raise ConfigError(f"network={path}: there is no key {unknown[0]}.{hint}")
             values = {"name": Path(path).stem, "bits_per_s": 0.0, **values}
             # YAML 1.1 reads 9e-9 as a text
             numbers = {k: float(values[k]) for k in ("alpha_s", "beta_s_per_byte", "bits_per_s")}

@@ -97,15 +97,27 @@ def test_the_model_chooses_the_data_unless_the_user_does() -> None:
 
 def test_a_network_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "my lab.yaml"
-    path.write_text("alpha_s: 1e-4\nbeta_s_per_byte: 2e-9\nuncertainty: {alpha_s: 1e-6}\n")
+    path.write_text("alpha_s: 1e-4\nbeta_s_per_byte: 2e-9\n")
     network = one(f"network={path}").network
     assert (network.name, network.alpha_s, network.beta_s_per_byte) == ("my lab", 1e-4, 2e-9)
     for words in ([f"network={path}", "network.alpha_s=0"], ["network.alpha_s=0", f"network={path}"]):
         assert one(*words).network.alpha_s == 0, "in either order"
         assert one(*words).network.name == f"{network.name}_changed"
-    path.write_text("alpha: 1e-4\n")
-    with pytest.raises(ConfigError, match="alpha_s"):
+    path.write_text("alpha_s: 1e-4\n")
+    with pytest.raises(ConfigError, match="expected .* beta_s_per_byte"):
         compose([f"network={path}"])
+
+
+def test_a_key_that_a_network_does_not_have_is_refused_in_its_file(tmp_path: Path) -> None:
+    """A line rate under a misspelt key was left out without a word."""
+    path = tmp_path / "mine.yaml"
+    for key, hint in {"bit_per_s": "Did you mean bits_per_s?", "foo": "It has name, title, alpha_s"}.items():
+        path.write_text(f"alpha_s: 1e-4\nbeta_s_per_byte: 2e-9\n{key}: 3\n")
+        with pytest.raises(ConfigError, match=f"there is no key {key}.*{re.escape(hint)}"):
+            compose([f"network={path}"])
+    root = Path(__file__).parents[2]
+    for file in [*root.glob("conf/network/*.yaml"), *root.glob("results/lab/**/network.yaml")]:
+        assert one(f"network={file}").network.alpha_s > 0
 
 
 WRONG = {
