@@ -67,6 +67,7 @@ def gtopk_butterfly(size: int, k: int, link: Link, pair_bytes: float = PAIR_BYTE
 
 
 PLOTTED_ALPHA_S = 1e-3  # alpha of the sparse curves in the authors' model figure: their start-up takes log2 P ms
+ROUTES = {"tree": "gtopk", "butterfly": "gtopk_butterfly"}  # which of FORMS gTop-k's messages have, by algo.route
 FORMS: dict[str, Callable[..., float]] = {  # by algorithm; results/paper.yaml uses the names of the functions
     "dense": dense_ring,
     "topk": topk_allgather,

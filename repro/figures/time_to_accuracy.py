@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from repro.comm.cost_formulas import FORMS, closed_form
+from repro.comm.cost_formulas import FORMS, ROUTES, closed_form
 from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend, _timed
@@ -114,8 +114,11 @@ def _short(value: Any) -> str:
 def _form(group: Group) -> str | None:
     """Returns the name under which `closed_form` knows the algorithm's messages; None if it or k is unknown."""
     about = groups.about_known(group.algo)
-    known = group.per_step.get("k")
-    return next((name for name in (group.algo, about.get("file")) if known and name in FORMS), None)
+    name = about.get("file") or group.algo
+    if name == "gtopk":
+        own = about | group.settings["algo"]["options"]
+        name = ROUTES[own.get("route", "tree")]
+    return name if group.per_step.get("k") and name in FORMS else None
 
 
 def _minutes(row: Row, found: Reach, parameters: int, seconds: tuple[float, float] | None) -> list[Row]:

@@ -259,7 +259,7 @@ def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | 
     elif algo.module == "gtopk_from_topk":
         name = "topk"
     elif algo.module == "gtopk" and size & (size - 1) == 0:
-        name = {"tree": "gtopk", "butterfly": "gtopk_butterfly"}[algo.options["route"]]
+        name = cost_formulas.ROUTES[algo.options["route"]]
     else:
         return None
     return cost_formulas.closed_form(name, size, parameters, k, link, algo.wire)

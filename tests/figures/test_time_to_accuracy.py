@@ -154,6 +154,17 @@ def test_runs_with_other_settings_that_reached_the_target_are_drawn_or_named() -
     assert {line.get_linestyle() for line in figure.axes[1].get_lines()[2:]} == {":"}
 
 
+@pytest.mark.parametrize(("algo", "route"), [("gtopk", "butterfly"), ("gtopk_butterfly", "tree")])
+def test_messages_are_those_of_the_route_that_a_run_took(algo: str, route: str) -> None:
+    """They went by the algorithm's name: gTop-k by the butterfly had the tree's two messages a level."""
+    plain, other = [made("dense", 0.93), made("topk", 0.91)], made(algo, 0.95)
+    other["settings"]["algo"]["options"] = other["settings"]["algo"]["options"] | {"route": route}
+    rows = time_to_accuracy.table(results(*plain, other))
+    (fast,) = [row for row in rows if (row["algo"], row["nodes"], row["bits_per_s"]) == (algo, 4, 1e10)]
+    latencies = {"tree": 4, "butterfly": 2}[route]
+    assert fast["communicate_s"] == pytest.approx(latencies * 1e-3, rel=0.02)
+
+
 def test_runs_with_other_settings_that_were_timed_elsewhere_or_on_other_data_are_named_alone() -> None:
     plain = [made(algo, best, nodes=32) for algo, best in (("dense", 0.93), ("topk", 0.91))]
     kept, other = made("gtopk", 1.0, nodes=32, density=0.05), made("gtopk", 0.95, nodes=32, lr=0.2)
