@@ -66,7 +66,8 @@ def gtopk_butterfly(size: int, k: int, link: Link, pair_bytes: float = PAIR_BYTE
     return log2(size) * link.seconds(k * pair_bytes)
 
 
-PLOTTED_ALPHA_S = 1e-3  # alpha of the sparse curves in the authors' model figure: their start-up takes log2 P ms
+# alpha of the sparse curves in the authors' model figure: start-up takes log2 P ms of Top-k's, 2 log2 P ms of gTop-k's
+PLOTTED_ALPHA_S = 1e-3
 ROUTES = {"tree": "gtopk", "butterfly": "gtopk_butterfly"}  # which of FORMS gTop-k's messages have, by algo.route
 FORMS: dict[str, Callable[..., float]] = {  # by algorithm; results/paper.yaml uses the names of the functions
     "dense": dense_ring,

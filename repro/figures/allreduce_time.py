@@ -123,8 +123,8 @@ def _notes(near: list[Row], size: int, measured: list[Row]) -> list[str]:
     sizes = sorted({row["parameters"] for row in near})
     return [
         "Lines: cost formulas with the authors' fit of 1 GbE, alpha 0.436 ms, density 0.001; where nothing is grey, "
-        "our counted messages on it. Grey: as plotted by the authors, whose two sparse curves count log2 P ms of "
-        "start-up.",
+        "our counted messages on it. Grey: as plotted by the authors, whose two sparse curves take alpha for 1 ms: "
+        "start-up is log2 P ms of Top-k's and 2 log2 P ms of gTop-k's.",
         f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; without merges. "
         "Bars: half the range between quartiles, to either side."
         if measured
