@@ -13,7 +13,7 @@ from repro.comm.traffic import Link
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend, _timed
 from repro.metric import ACCURACY
-from repro.report import time_to_target
+from repro.report import moves, time_to_target
 from repro.report.as_published import as_published, other_options, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
@@ -130,16 +130,23 @@ def _minutes(row: Row, found: Reach, parameters: int, seconds: tuple[float, floa
     compute_s, compress_s = seconds
     row |= {"compute_s": compute_s, "compress_s": compress_s}
     batch, alpha = nodes * group.batch, group.settings.get("network", {}).get("alpha_s", 0.0)
-    wire = group.settings["algo"].get("wire", "pairs")
+    wire, density = group.settings["algo"].get("wire", "pairs"), group.settings["density"]
     rows = []
     for bits in BITS_PER_S if found.samples else ():
-        communicate = closed_form(form, nodes, parameters, group.per_step["k"], Link(alpha, 8 / bits), wire)
+        link = Link(alpha, 8 / bits)
+        of_density = {
+            one: closed_form(form, nodes, parameters, round(group.per_step["k"] * one / density), link, wire)
+            for one in (*group.settings["density_warmup"], density)
+        }
         minutes = [
-            samples / batch * (compute_s + compress_s + communicate) / 60
+            sum(
+                part / batch * (compute_s + compress_s + of_density[one]) / 60
+                for one, part in moves.at_densities(group, samples).items()
+            )
             for samples in (found.mean_samples, *found.spread)
         ]
         times = dict(zip(("minutes", "minutes_least", "minutes_most"), minutes, strict=True))
-        rows.append(row | {"bits_per_s": bits, "communicate_s": communicate} | times)
+        rows.append(row | {"bits_per_s": bits, "communicate_s": of_density[density]} | times)
     return rows or [row]
 
 
@@ -212,7 +219,7 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
     return [
         "Minutes = epochs to the target in committed curves x an iteration: compute and compress of one rank, medians "
         "over the committed runs of like settings that one kind of machine timed; messages by the published formulas "
-        "on the bandwidth, with the latency of the runs' network. "
+        "on the bandwidth, with the latency of the runs' network, in a density warm-up at its densities. "
         f"A target is reached at {time_to_target.RULE}; before the learning rate drops accuracy moves by points from "
         "one epoch to the next, so that this may be some epochs early. "
         f"Bands: over seeds, from the soonest to the last; {time_to_target.WITHIN}; none where both are one epoch. "

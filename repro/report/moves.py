@@ -37,11 +37,28 @@ def selections(group: Group, epoch: float, whole: bool = False) -> float:
     """Returns how many times a node selects an entry up to an evaluation, on average; `whole`: in all the schedule."""
     settings = group.settings
     steps = group.at(epoch)["step"]
-    of_schedule = settings["schedule_epochs"] / settings["epochs"] if group.compressed else 1.0
+    of_schedule = _of_schedule(group)
     if whole:  # as it is written, with warm-ups of full length
         steps, epoch = round(steps * settings["schedule_epochs"] / epoch), settings["schedule_epochs"]
         of_schedule = 1.0
     return summed(settings["density"], settings["density_warmup"], steps / epoch / of_schedule, steps)
+
+
+def _of_schedule(group: Group) -> float:
+    """Returns how many epochs of the schedule as it is written one of the run has, and so of a warm-up."""
+    return group.settings["schedule_epochs"] / group.settings["epochs"] if group.compressed else 1.0
+
+
+def at_densities(group: Group, samples: float) -> dict[float, float]:
+    """Returns how many of a run's first `samples` it took at each density: at those of its warm-up first."""
+    last = group.curve[-1]
+    per_epoch = last["step"] * group.nodes * group.batch / last["epoch"] / _of_schedule(group)
+    found: dict[float, float] = {}
+    for density in group.settings["density_warmup"]:
+        now = min(per_epoch, samples)
+        found[density], samples = found.get(density, 0.0) + now, samples - now
+    final = group.settings["density"]
+    return found | {final: found.get(final, 0.0) + samples}
 
 
 def summed(density: float, warmup: Sequence[float], per_epoch: float, steps: int) -> float:

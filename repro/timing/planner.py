@@ -12,7 +12,7 @@ import math
 import shlex
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -38,16 +38,30 @@ TIE = 1.02  # ours: times the fastest iteration
 
 @dataclass(frozen=True)
 class Choice:
-    """Holds one candidate, its iteration on the network, and when a committed run of it reached the target."""
+    """Holds one candidate, its iteration on the network, and when a committed run of it reached the target.
+
+    `warm_s` has the seconds of an iteration at each density of that run's warm-up.
+    """
 
     iteration: Iteration
     time: IterationTime
     reach: Reach | None = None
+    warm_s: dict[float, float] = field(default_factory=dict)
+
+    def _training_s(self, samples: Iterable[float]) -> list[float]:
+        if self.reach is None:
+            return []
+        return to_target.seconds(self.reach.group, self.config, samples, self.seconds, self.warm_s)
 
     @property
     def times_to_target_s(self) -> list[float]:
         """Returns the seconds to the target by each seed's curve, ascending; none where they did not get there."""
-        return [] if self.reach is None else [one * self.seconds for one in to_target.steps(self.reach, self.config)]
+        return self._training_s(self.reach.samples if self.reach else ())
+
+    @property
+    def spread_s(self) -> list[float]:
+        """Returns the least and the most seconds to the target, over seeds or within one run."""
+        return self._training_s(self.reach.spread if self.reach and self.reach.samples else ())
 
     @property
     def to_target_s(self) -> float | None:
@@ -171,7 +185,12 @@ def rank(configs: Sequence[Config], node: str, target: float | None, groups: Seq
         if config.bucket_mb is not None and len(one.messages) == 1:
             continue
         time = one.parts(wire.alpha_s, wire.beta_s_per_byte)
-        found.append(Choice(one, time, None if target is None else to_target.reach(target, config, curves, groups)))
+        reach = None if target is None else to_target.reach(target, config, curves, groups)
+        warm_s = {}
+        for density in reach.group.settings["density_warmup"] if reach and reach.samples else ():
+            warm = predict.iteration(dataclasses.replace(config, density=density), shapes, moments, compress[key])
+            warm_s[density] = warm.seconds(wire.alpha_s, wire.beta_s_per_byte)
+        found.append(Choice(one, time, reach, warm_s))
     if not found:
         sizes = ",".join(dict.fromkeys(f"{config.bucket_mb:g}" for config in configs if config.bucket_mb is not None))
         raise ConfigError(
@@ -205,10 +224,14 @@ def rows(choices: Sequence[Choice]) -> list[Row]:
             "relaxes": predict.relaxes(choice.config.algo),
             "iteration (ms)": screen.ms(choice.seconds),
             **{f"{name.removesuffix('_s')} (ms)": screen.ms(seconds) for name, seconds in choice.time.row().items()},
-            "to target (min)": to_target.cell(choice.reach, choice.times_to_target_s) if aimed else None,
+            "to target (min)": _to_target(choice) if aimed else None,
         }
         for choice in choices[:SHOWN]
     ])  # fmt: skip
+
+
+def _to_target(choice: Choice) -> str:
+    return to_target.cell(choice.reach, choice.times_to_target_s, choice.spread_s)
 
 
 def why(choices: Sequence[Choice], node: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from repro.compression.pair_sizes import LOSSLESS
@@ -13,6 +13,7 @@ from repro.config.schema import INCIDENTAL_OPTIONS, Config
 from repro.report import summaries, time_to_target
 from repro.report.as_published import OPTIONS
 from repro.report.group import Group
+from repro.report.moves import at_densities
 from repro.report.time_to_target import Reach
 from repro.screen import three
 from repro.tables import Row
@@ -81,10 +82,18 @@ def _apart(group: Group, compared: Group) -> str:
     return f"at P = {group.nodes}"
 
 
-def steps(found: Reach, config: Config) -> list[float]:
-    """Returns the steps in which `config` takes as many samples as each seed did, from the fewest to the most."""
+def seconds(
+    group: Group, config: Config, samples: Iterable[float], iteration_s: float, warm_s: Mapping[float, float]
+) -> list[float]:
+    """Returns how long `config` takes for each number of samples, ascending, where those of `group` reached a target.
+
+    An iteration takes `iteration_s`, and at a density of the run's warm-up what `warm_s` says.
+    """
     batch = config.nodes * config.batch_per_node * config.accumulate
-    return sorted(samples / batch for samples in found.samples)
+    return sorted(
+        sum(part / batch * warm_s.get(density, iteration_s) for density, part in at_densities(group, one).items())
+        for one in samples
+    )
 
 
 def inputs_alike(settings: Row, config: Config) -> bool:
@@ -148,14 +157,14 @@ def _rounding(wire: str) -> str:
     return "none" if wire in LOSSLESS else wire
 
 
-def cell(found: Reach | None, times_s: Sequence[float]) -> str:
+def cell(found: Reach | None, times_s: Sequence[float], spread_s: Sequence[float] = ()) -> str:
     """Writes minutes to the target, with their range over seeds or within one run; a dash and the best if missed."""
     if found is None:
         return "– (no curve)"
     measure = found.group.metric
     if not times_s:
         return f"– (best {', '.join(filter(None, (measure.short(found.best), found.elsewhere, found.missed)))})"
-    low, high = (times_s[0] * samples / min(found.samples) / 60 for samples in found.spread)
+    low, high = (each / 60 for each in spread_s)
     mean = sum(times_s) / len(times_s) / 60
     if low == high:
         return f"{three(mean)} (n = {found.n})"

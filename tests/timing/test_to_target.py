@@ -33,7 +33,7 @@ def own(*overrides: str) -> dict[str, Config]:
 
 def steps(target: float, config: Config, of: list[Group]) -> list[float]:
     found = to_target.reach(target, config, of)
-    return [] if found is None else to_target.steps(found, config)
+    return [] if found is None else to_target.seconds(found.group, config, found.samples, 1.0, {})
 
 
 def origin(target: float, found: list[Reach | None], of: list[Group], nodes: int = 4) -> str:
@@ -204,6 +204,19 @@ def test_the_ranking_shows_minutes_with_their_range_a_dash_with_the_best_or_that
     one = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, groups(), some))}
     assert one["dense"].endswith(" (n = 1)")
     assert "to target (min)" not in planner.rows(ranked(0.3, [], some))[0]
+
+
+def test_steps_of_a_density_warmup_take_what_their_messages_do() -> None:
+    """All steps to the target were priced at the density after it: the first epoch sends four times as many entries."""
+    whole = {"epochs": 141, "scale_schedule": False}
+    curves = [replace(one, settings=one.settings | whole) for one in groups()]
+    choices = {predict.label(one.config): one for one in ranked(0.3, curves, SOME)}
+    dense, topk = choices["dense"], choices["topk"]
+    assert dense.times_to_target_s == [pytest.approx(300 * dense.seconds)]
+    ((density, warm_s),) = topk.warm_s.items()
+    assert density == 0.004 and warm_s > topk.seconds
+    assert topk.times_to_target_s == [pytest.approx(100 * warm_s + 300 * topk.seconds)]
+    assert topk.spread_s == 2 * topk.times_to_target_s
 
 
 def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
