@@ -69,6 +69,15 @@ class Algorithm:
     def skip_warmup(self) -> None:
         """Skips to the phase in which most steps of a run are, for callers that record or time one step."""
 
+    def clear_residual(self) -> None:
+        """Forgets what this rank has not sent yet, for callers that give it the same gradient again.
+
+        Else it would grow by as much at every step, which it does not in a run, over thresholds of a step before.
+        """
+        residual, _ = residuals(self)
+        if residual is not None:
+            residual.zero_()
+
     @property
     def selected(self) -> int | None:
         """Returns the size of this rank's last selection, which is not always k; None if it selects nothing."""

@@ -65,6 +65,9 @@ class Around(Algorithm):
     def skip_warmup(self) -> None:
         self.inner.skip_warmup()
 
+    def clear_residual(self) -> None:
+        self.inner.clear_residual()
+
     def state_dict(self) -> dict[str, Any]:
         return self.inner.state_dict()
 

@@ -180,9 +180,7 @@ def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]
                 if step == 1:
                     collective.traffic = Traffic()
                     # values no larger than at the first step, which set the thresholds; a run sets them again at times
-                    residual, _ = algorithms.residuals(algorithm)
-                    if residual is not None:
-                        residual.zero_()
+                    algorithm.clear_residual()
                 algorithms.one_step(algorithm, torch.randn(stand_in(parameters, k), generator=generator), collective)
             rounds[rank] = collective.traffic.rounds
         except BaseException as error:

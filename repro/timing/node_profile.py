@@ -237,6 +237,8 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
 
     def once() -> float:
         algorithm.skip_warmup()
+        if algorithm.messages_depend_on_values:
+            algorithm.clear_residual()
         total, waited = 0.0, echo.seconds
         for _ in range(period):
             scratch.copy_(gradient)  # an algorithm may write into what it is given

@@ -134,6 +134,8 @@ def calibrate(
     for _ in range(algorithm.period):  # the first may be unlike the others
         one_step(algorithm, scratch.copy_(gradient), unrecorded)
     algorithm.skip_warmup()
+    if algorithm.messages_depend_on_values:
+        algorithm.clear_residual()
     before = copy.deepcopy(algorithm.state_dict())
     for _ in range(algorithm.period):
         one_step(algorithm, scratch.copy_(gradient), recorded)

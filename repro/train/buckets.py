@@ -42,6 +42,10 @@ class Buckets(Algorithm):
         for part in self.parts:
             part.skip_warmup()
 
+    def clear_residual(self) -> None:
+        for part in self.parts:
+            part.clear_residual()
+
     @property
     def selected(self) -> int | None:
         """Counts the entries that all parts selected; None if they select nothing."""

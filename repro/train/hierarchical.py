@@ -89,6 +89,10 @@ class Hierarchical(Algorithm):
         if self.inner is not None:
             self.inner.skip_warmup()
 
+    def clear_residual(self) -> None:
+        if self.inner is not None:
+            self.inner.clear_residual()
+
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
         inside = among(collective, self.mates)
         if self.inner is None:
