@@ -226,7 +226,8 @@ def stated_or_timed(node: str, config: Config, parameters: int, shapes: Shapes) 
 def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:
     """Times rank 0's own part of one step on `config.nodes` nodes, after any warm-up.
 
-    Its peers send the largest entries of another random vector where pairs travel, and zeros elsewhere.
+    Its peers send the largest entries of another random vector where k pairs travel, and zeros elsewhere. So where
+    lengths are sent first, as by `owner_sums`, no entries of theirs follow, and none are summed.
     """
     gradient = torch.randn(parameters, device=_device(config))
     algorithm = dry_run.steady(config.algo, parameters, gradient.device, shapes)
