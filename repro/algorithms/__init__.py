@@ -101,6 +101,11 @@ class Algorithm:
         raise NotImplementedError
 
     @staticmethod
+    def path(cost: Cost, **options: Any) -> Cost:
+        """Returns the chain of messages that a step waits for, of an algorithm whose nodes send at most `cost`."""
+        return cost
+
+    @staticmethod
     def own_bucket_mb(**options: Any) -> float | None:
         """Returns the size of the buckets in which the module that `wrap` returns sends gradients."""
         return None
@@ -148,14 +153,14 @@ def spans(config: Config, shapes: Shapes) -> list[slice]:
     return [slice(0, sum(map(math.prod, shapes)))] if bucket_mb is None else bucket_spans.spans(shapes, bucket_mb)
 
 
-def step_cost(config: Config, shapes: Shapes) -> Cost:
-    """Returns what a step of a run costs: its messages for a gradient of layers with `shapes`, in the run's buckets."""
+def step_path(config: Config, shapes: Shapes) -> Cost:
+    """Returns the messages that a step of a run waits for: of a gradient of layers with `shapes`, in its buckets."""
     parts = []
     for span in spans(config, shapes):
         size, held = span.stop - span.start, bucket_spans.shapes_inside(shapes, span)
         more = {"shapes": held} if of(config.algo).takes_shapes and not of(config.algo).wraps else {}
         parts.append(cost(config.algo, config.nodes, size, entries(config.density, size), **more))
-    return in_turn(*parts)
+    return of(config.algo).path(in_turn(*parts), **config.algo.options)
 
 
 def load(

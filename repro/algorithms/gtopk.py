@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -101,3 +103,8 @@ class Algorithm(algorithms.Algorithm):
             return Cost(message * log2(size), 2 * log2(size))
         core, beyond = size.bit_length() - 1, size & (size - 1) > 0
         return Cost(message * (core + beyond), core + 2 * beyond)
+
+    @staticmethod
+    def path(cost: Cost, route: str = "tree", **options: Any) -> Cost:
+        """Counts the tree's messages up and down, one after the other, of which a node sends at most half."""
+        return Cost(2 * cost.bytes, cost.rounds) if route == "tree" else cost

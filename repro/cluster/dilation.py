@@ -104,7 +104,7 @@ def latency_share(config: Config, shapes: Shapes | None = None) -> float | None:
         return None
     if shapes is None:
         shapes = [one.shape for one in models.sized_only(config).parameters()]
-    cost = algorithms.step_cost(config, shapes)
+    cost = algorithms.step_path(config, shapes)
     latency_s, bytes_s = cost.rounds * config.network.alpha_s, cost.bytes * config.network.beta_s_per_byte
     return latency_s / (latency_s + bytes_s) if latency_s + bytes_s else None
 

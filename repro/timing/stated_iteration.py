@@ -79,7 +79,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
 
 def expected_s(config: Config, shapes: Shapes) -> float:
     """Returns about how many seconds it takes to start the ranks and to measure: what the messages should, D times."""
-    cost = algorithms.step_cost(config, shapes)
+    cost = algorithms.step_path(config, shapes)
     wire, slow = config.network, dilation.expected(config, shapes)
     messages_s = slow * (cost.rounds * wire.alpha_s + cost.bytes * wire.beta_s_per_byte)
     quick = messages_s < WARM_S
