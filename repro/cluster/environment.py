@@ -85,7 +85,7 @@ def discover(env: Mapping[str, str] = os.environ) -> Place | None:
 
     A job step of one task gives None: an interactive job's shell is one, and ranks may be started from there.
     """
-    if "RANK" in env and "WORLD_SIZE" in env:
+    if _of_torchrun(env):
         keys = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
         rank, size, local, local_size = (_integer(env, key) for key in keys)
         _integer(env, "MASTER_PORT")
@@ -230,6 +230,15 @@ def _listen(port: int) -> socket.socket:
 
 def _listed(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
+
+
+def _of_torchrun(env: Mapping[str, str]) -> bool:
+    """Returns whether RANK and WORLD_SIZE are torchrun's: enroot and many batch scripts copy SLURM's numbers there."""
+    if "RANK" not in env or "WORLD_SIZE" not in env:
+        return False
+    tasks = env.get("SLURM_STEP_NUM_TASKS")
+    copied = tasks is not None and (tasks != "1" or env["WORLD_SIZE"] == "1")
+    return not copied or "LOCAL_WORLD_SIZE" in env or "TORCHELASTIC_RUN_ID" in env
 
 
 def _tasks_here(env: Mapping[str, str]) -> int:

@@ -109,6 +109,16 @@ def test_torchrun_place():
         discover(env | {"WORLD_SIZE": "many"})
 
 
+def test_ranks_of_srun_with_its_numbers_copied_where_torchrun_has_its_own_are_srun_s() -> None:
+    """Enroot's hook for PyTorch copies them, and `export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS` does."""
+    copied = {"RANK": "5", "WORLD_SIZE": "6", "LOCAL_RANK": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    assert discover(SRUN | copied) == discover(SRUN | {"RANK": "0", "WORLD_SIZE": "6"}) == discover(SRUN)
+    assert discover(SRUN | copied | {"SLURM_STEP_NUM_TASKS": "1", "RANK": "0", "WORLD_SIZE": "1"}) is None
+    for torchrun in ({"TORCHELASTIC_RUN_ID": "none"}, {"SLURM_STEP_NUM_TASKS": "1"}):
+        with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE is not set.*torchrun"):
+            discover(SRUN | copied | torchrun)
+
+
 def test_a_lab_is_refused_to_ranks_that_a_launcher_started(monkeypatch):
     """They would send over no shaped link, and what that takes would be said to be measured on one."""
     (asked,) = compose(["cluster=lab", "nodes=4"])
