@@ -72,6 +72,7 @@ class State:
         self.place: dict[str, Any] = {}  # whose the loaded state is, then whose this one is; {} = not known
         self.collective: Collective | None = None
         self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
+        self.failed: Exception | None = None  # of a bucket of this step
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
 
     @property
@@ -88,7 +89,7 @@ class State:
                 check_place(self.place, here, WHAT)
             self.place, self.collective = here, collective
         if self.ended:
-            self.collective.traffic = Traffic()
+            self.collective.traffic, self.failed = Traffic(), None
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)
         if self.steps == 0:
@@ -113,7 +114,7 @@ class State:
         if resumed:
             done = ready.then(lambda all_of_them: (all_of_them.value(), gradient)[1])
         else:
-            done = ready.then(lambda _: self.aggregate(gradient, algorithm))  # what it raises reaches backward()
+            done = ready.then(lambda _: self.next_bucket(gradient, algorithm))  # what it raises reaches backward()
         self.waiting.append((ready, gradient))
         if self.ended or not resumed:
             waiting, self.waiting = self.waiting, []
@@ -139,6 +140,15 @@ class State:
                 return
             for ready, gradient in waiting:
                 ready.set_result(gradient)
+
+    def next_bucket(self, gradient: Tensor, algorithm: Algorithm | None) -> Tensor:
+        """Aggregates a bucket; after one of its step that failed raises too, as other ranks still expect that one's."""
+        if self.failed is None:
+            try:
+                return self.aggregate(gradient, algorithm)
+            except Exception as error:
+                self.failed = error
+        raise self.failed
 
     def one_bucket(self, number: int, gradient: Tensor) -> Tensor:
         """Returns the update of a bucket that was saved, while DDP has others."""

@@ -173,6 +173,30 @@ def test_no_two_buckets_of_a_hook_draw_the_same(alone):
     assert len(first) == len(second) == 1000 and not torch.equal(first, second)
 
 
+def test_after_a_bucket_of_a_hook_that_is_refused_no_other_of_the_step_is_sent(alone):
+    """Other ranks still expected the first, and gloo ended the process."""
+    state = distributed.State("topk", density=0.1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(3)))
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+    wrapped.register_comm_hook(state, distributed.hook)
+    sent, inner = [], state.aggregate
+
+    def aggregate(gradient, algorithm):
+        update = inner(gradient, algorithm)
+        sent.append(update.numel())
+        return update
+
+    state.aggregate = aggregate
+    for step in range(4):  # the first two are dense
+        refused = step == 3
+        sent.clear()
+        model[2].weight.register_hook(lambda gradient, refused=refused: gradient * (torch.inf if refused else 1.0))
+        with pytest.raises(RuntimeError, match="gradient is not finite") if refused else nullcontext():
+            wrapped(torch.ones(2, 100)).sum().backward()
+        state.thread.submit(int).result()  # all buckets were before it
+        assert len(sent) == (0 if refused else 3) or step < 2
+
+
 def test_a_sparse_gradient_is_refused(alone):
     model = torch.nn.Embedding(4, 3, sparse=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

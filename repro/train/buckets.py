@@ -138,6 +138,8 @@ class Overlap:
     @torch.no_grad()
     def _run(self, number: int, event: torch.cuda.Event | None) -> tuple[float, float]:
         """Runs one bucket; returns when it began and ended (time.perf_counter)."""
+        for earlier in self.started[:number]:  # all done; where one failed, others still expect its messages
+            earlier.result()
         began = time.perf_counter()
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             if self.stream is not None and event is not None:

@@ -23,6 +23,7 @@ from repro.timing import dry_run, sleeping_model
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
 from repro.train.hierarchical import Hierarchical, inside
+from repro.user_loop import check_finite
 
 IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
 TINY = [*IMAGES, "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
@@ -195,6 +196,30 @@ def test_layers_without_a_gradient_are_sent_as_zeros_and_errors_come_back():
         return first
 
     assert on_ranks(2, body) == [[0.5, 0.5, 0, 0]] * 2
+
+
+def test_after_a_bucket_that_one_rank_refuses_that_rank_sends_nothing():
+    """Its next bucket went out, to ranks that still waited for this one: gloo ended the process."""
+    dense = compose(["algo=dense"])[0].algo
+
+    def body(collective: Collective):
+        layers = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+        gradient = torch.zeros(4)
+        for number, layer in enumerate(layers):
+            layer.grad = gradient[2 * number : 2 * number + 2]
+        both = buckets.Buckets([slice(2, 4), slice(0, 2)], [algorithms.load(dense, 2) for _ in range(2)])
+        overlap = buckets.Overlap(both, layers, gradient, collective, lambda bucket: check_finite(bucket, ""))
+        overlap.arm()
+        (layers[0].sum() + layers[1].sum() * (torch.inf if collective.rank else 1.0)).backward()
+        if collective.rank:
+            overlap.thread.submit(int).result()  # both buckets were before it
+            sent.append(collective.traffic.bytes_sent)
+        both.step(gradient, collective)
+
+    sent = list[int]()
+    with pytest.raises(RuntimeError, match="this rank's gradient is not finite"):
+        on_ranks(2, body)
+    assert sent == [0]
 
 
 def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
