@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from repro.cluster import dilation, environment, lab, limits, memory, processes, start, threads, watchdog
+from repro.cluster import dilation, environment, lab, limits, memory, processes, stalls, start, threads, watchdog
 from repro.cluster.devices import device_of, own_gpus, own_stream, take
 from repro.cluster.environment import Place, find_place
 from repro.cluster.preempt import Interrupt
@@ -57,7 +57,7 @@ class Rank:
 
     def sleep_until(self, moment: float) -> None:
         """Sleeps in place of work until `moment` of `now`."""
-        with self.waits("its work, asleep"):
+        with self.waits(stalls.ASLEEP):
             self.clock.sleep_until(int(1e9 * moment))
 
     @contextmanager

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BEAT_S = 1.0
 GRACE_S = 15.0  # how long a rank may take to end once the run has failed
+AT_WORK_S = 600.0  # how long ranks of one process may go on with what ends by itself: a step, an upload
 STUCK_S = 3.0  # the same, where the others were found to wait in vain: nothing wakes them
 DEAF_BEATS = 40  # how long a store on another machine may take to answer
 START = "the start"  # what a rank is in until all have met, as in a collective
@@ -91,7 +92,8 @@ class Heart:
         self.seen: list[Position | None] = [None] * size
 
     def beat(self, done: threading.Event) -> None:
-        failed_at = None
+        failed_at: float | None = None
+        idle_at = 0.0
         while not done.wait(BEAT_S if self.beats else 0):
             grace = GRACE_S
             try:
@@ -104,9 +106,33 @@ class Heart:
             except RuntimeError:  # the store went with rank 0
                 failed = True
             self.beats += 1
-            failed_at = (failed_at or time.monotonic()) if failed else None
-            if failed_at is not None and time.monotonic() - failed_at > grace:
+            now = time.monotonic()
+            if not failed:
+                failed_at = None
+                continue
+            if failed_at is None:
+                failed_at = idle_at = now
+            if now - failed_at < AT_WORK_S and self.at_work():
+                idle_at = now
+            elif now - idle_at > grace:
                 self.end(grace)
+
+    def at_work(self) -> bool:
+        """Returns whether this process holds several ranks of which one works; its next message fails, and ends it.
+
+        Those that wait for it fail after it. To end the process would end the later runs of a sweep too.
+        """
+        before = self.seen
+        with suppress(RuntimeError):  # the store went with rank 0
+            self.seen = positions(self.store, self.size)
+        here = [
+            (old, new)
+            for old, new in zip(before, self.seen, strict=True)
+            if new is not None and (new.pid, new.host) == (os.getpid(), self.host)
+        ]
+        return len(here) > 1 and any(
+            old is not None and old.beat != new.beat and stalls.works(new) for old, new in here
+        )
 
     def position(self) -> Position:
         inside, since = self.where()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from repro.cluster.stalls import DISK
 from repro.comm.collective import Collective
 from repro.config.schema import RunError
 from repro.json_text import json_text
@@ -54,7 +55,7 @@ def save(
     digests = {}
     if control.rank == 0:
         _remove(target / "manifest.json")  # of an earlier session: from here on it is not complete
-    with waits("its disk"):
+    with waits(DISK):
         for name, state in files.items():
             _write(target / name, state)
             digests[name] = _digest(target / name)

@@ -18,6 +18,7 @@ from typing import Any
 
 from repro import metric
 from repro.cluster import environment
+from repro.cluster.stalls import W_AND_B
 from repro.config.compose import to_yaml
 from repro.config.schema import Config, RunError
 from repro.iteration_time import FIELDS, IterationTime, is_measured
@@ -84,7 +85,7 @@ class RunFolder:
             self.progress = progress.show(self.config)
             opened.callback(self.progress.close)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
-            with self.waits("W&B"):
+            with self.waits(W_AND_B):
                 self.mirror = Mirror(self.config, self.provenance["wandb_id"], self.draw)
             opened.callback(self.mirror.finish, {}, ok=False)
             self.status("running", 0, 0)
@@ -145,7 +146,7 @@ class RunFolder:
             with suppress(OSError):  # each line was flushed
                 self.metrics.close()
             self.progress.phase("finishing")
-            with self.waits("W&B"):
+            with self.waits(W_AND_B):
                 self.mirror.finish(summary(self.folder), ok=error is None)
             self.progress.close()
             with suppress(FileNotFoundError):  # the folder was removed

@@ -154,6 +154,54 @@ def test_a_frozen_rank_0_takes_its_store_along():
         server.wait()
 
 
+OUTLIVES = """
+import sys, threading, time, torch
+from repro.cluster import ranks, stalls, watchdog
+from repro.config.compose import compose
+from repro.config.schema import RunError
+
+watchdog.GRACE_S, watchdog.BEAT_S = 1.0, 0.2
+
+def compute(rank):
+    end = time.monotonic() + 4
+    while time.monotonic() < end:
+        sum(range(10_000))
+
+def upload(rank):
+    with rank.waits(stalls.W_AND_B):
+        time.sleep(4)
+
+def hang(rank):
+    threading.Event().wait()
+
+def main(config, rank, shared):
+    rank.collective.all_reduce(torch.ones(4))
+    if rank.number == 1:
+        raise RunError("its first error")
+    if rank.number == 0:
+        globals()[sys.argv[1]](rank)
+    rank.collective.recv(torch.ones(4), 0 if rank.number else 1)
+
+if __name__ == "__main__":
+    config = compose(["data=digits", "model=resnet20", "nodes=3", f"results={sys.argv[2]}"])[0]
+    try:
+        ranks.launch(config, main, ranks.no_data)
+    except RunError as error:
+        print("next run, after", error)
+"""
+
+
+@pytest.mark.parametrize(("does", "goes_on"), [("compute", True), ("upload", True), ("hang", False)])
+def test_a_run_that_fails_while_a_rank_works_does_not_end_the_process(does, goes_on, tmp_path):
+    """After 15 seconds it did, the other runs of a sweep with it; that it does where a rank hangs is wanted."""
+    (tmp_path / "outlives.py").write_text(OUTLIVES)
+    command = [sys.executable, "outlives.py", does, str(tmp_path)]
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=90)
+    said = ("next run, after its first error\n", 0) if goes_on else ("", 1)
+    assert (done.stdout, done.returncode) == said, done.stderr
+
+
 def test_signals_set_the_flag_and_are_given_back():
     before = [signal.getsignal(number) for number in preempt.SIGNALS]
     with preempt.listening() as interrupt:
