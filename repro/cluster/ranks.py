@@ -49,8 +49,9 @@ class Rank:
 
     def position(self) -> tuple[str | None, float]:
         """Returns the collective it is in (None: in none; `waits` counts as one), and since when (perf_counter)."""
-        if self.waiting is not None:
-            return self.waiting
+        waiting = self.waiting  # once: the rank may go on meanwhile
+        if waiting is not None:
+            return waiting
         ways = [each.position for each in (self.collective, self.collective.other, self.control, *self.parts) if each]
         inside = next((inside for inside, _ in ways if inside), None)
         return inside, max(since for _, since in ways)

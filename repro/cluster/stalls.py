@@ -31,8 +31,8 @@ TRY_S = 8.0  # for a connection to come about; a full lab link holds back as muc
 MISSED = 2  # tries in a row
 AGREED = 3  # looks in a row that find the same: the ranks try at different moments
 FIRST_TRIES = 60  # beats after the start in which is found who can be reached at all
-ASLEEP, DISK, W_AND_B = "its work, asleep", "its disk", "W&B"
-AT_WORK = (ASLEEP, DISK, W_AND_B)  # what a rank waits for alone
+ASLEEP, DISK, TERMINAL, W_AND_B = "its work, asleep", "its disk", "its terminal", "W&B"
+AT_WORK = (ASLEEP, DISK, TERMINAL, W_AND_B)  # what a rank waits for alone
 LEAST_NS = 2_000_000  # of processor time within a beat that count as work
 
 

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from repro import waiting
+from repro.cluster.stalls import TERMINAL
 from repro.config.schema import Config
 from repro.screen import duration, plural, three
+
+Waits = Callable[[str], AbstractContextManager[object]]
+P = ParamSpec("P")
+S = TypeVar("S", bound="Lines")
+
+
+def _drawn(action: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Says while a method runs that its rank waits for the terminal: Ctrl-S or a pager may hold it for minutes."""
+
+    @functools.wraps(action)
+    def held(self: S, *arguments: P.args, **options: P.kwargs) -> None:
+        with self.waits(TERMINAL):
+            action(self, *arguments, **options)
+
+    return held
 
 
 class Lines:
     """Prints plain lines, for logs."""
 
-    def __init__(self, config: Config):
-        self.config, self.began = config, time.monotonic()
+    def __init__(self, config: Config, waits: Waits = nullcontext):
+        self.config, self.waits, self.began = config, waits, time.monotonic()
         self.say(f"{config.folder.name}: {plural(config.nodes, 'node')}, {extent(config)}")
 
+    @_drawn
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
@@ -45,16 +64,19 @@ class Lines:
 class Bar(Lines):
     """Prints the lines above a moving bar, which says what the run does."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, waits: Waits = nullcontext):
         self.bar = waiting.progress()
         self.tasks: dict[str, Any] = {}
         self.now: Any = None
-        self.bar.start()
-        super().__init__(config)
+        with waits(TERMINAL):
+            self.bar.start()
+        super().__init__(config, waits)
 
+    @_drawn
     def say(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    @_drawn
     def phase(self, name: str, total: int | None = None, unit: str = "", done: int = 0) -> None:
         for task in self.tasks.values():
             self.bar.update(task, visible=False)
@@ -66,21 +88,25 @@ class Bar(Lines):
         self.now = self.tasks[name]
         self.bar.update(self.now, visible=True)
 
+    @_drawn
     def advance(self) -> None:
         self.bar.advance(self.now)
 
+    @_drawn
     def log(self, line: dict[str, Any]) -> None:
         if line["kind"] == "step":
             text = f"{self.config.algo.name}: training, loss {line['loss']:.3f}"
             self.bar.update(self.now, completed=line["step"], description=text)
         super().log(line)
 
+    @_drawn
     def close(self) -> None:
         self.bar.stop()
 
 
-def show(config: Config) -> Lines:
-    return Bar(config) if sys.stderr.isatty() else Lines(config)
+def show(config: Config, waits: Waits = nullcontext) -> Lines:
+    """Returns what shows a run; `waits(what)` is held while it writes."""
+    return Bar(config, waits) if sys.stderr.isatty() else Lines(config, waits)
 
 
 def warn(text: str) -> None:

@@ -48,7 +48,7 @@ class RunFolder:
         draw: Draw | None = None,
         waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ):
-        """`waits(what)` is held while W&B starts and uploads, so that no other rank takes this one for hung."""
+        """`waits(what)` is held while W&B or the terminal may stall, so that no other rank takes this one for hung."""
         self.config, self.folder, self.draw, self.waits = config, config.folder, draw, waits
         self.step, self.steps = 0, 0
         self.said = ""
@@ -82,7 +82,7 @@ class RunFolder:
         self.metrics = Metrics(self.folder)
         with ExitStack() as opened:  # what is to be closed if the rest fails
             opened.callback(self.metrics.close)
-            self.progress = progress.show(self.config)
+            self.progress = progress.show(self.config, self.waits)
             opened.callback(self.progress.close)
             self.progress.phase("starting W&B" if self.config.wandb.mode != "disabled" else "starting")
             with self.waits(W_AND_B):
@@ -114,7 +114,8 @@ class RunFolder:
     def log(self, line: dict[str, Any]) -> None:
         self.metrics.append(line)
         self.step = line["step"] if line["kind"] == "step" else self.step  # status is written less often
-        self.mirror.log(line)
+        with self.waits(W_AND_B):
+            self.mirror.log(line)
         self.progress.log(line)
 
     def status(self, state: str, step: int, steps: int, error: str | None = None) -> None:

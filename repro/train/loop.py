@@ -13,6 +13,7 @@ import torch
 
 from repro.cluster import ranks, start, threads
 from repro.cluster.environment import find_place
+from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
@@ -93,7 +94,8 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
         )
     if seen[0][0] == "done":
         if rank.number == 0 and (unlike := elsewhere(config, rank.machines)):
-            progress.warn(unlike)
+            with rank.waits(TERMINAL):
+                progress.warn(unlike)
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
