@@ -85,6 +85,11 @@ def launch(
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:
         raise ConfigError(f"{other[0]}: with it sbatch does not answer with the job's id at once; leave it out")
+    if len(places := dict.fromkeys(config.results for config in configs)) > 1:
+        raise ConfigError(
+            f"results={','.join(places)}: repro launch keeps what it submits in one results folder, where repro status "
+            f"looks for it; launch each alone: results={next(iter(places))}, for one"
+        )
     results = Path(configs[0].results)
     if "\\" in str(results.resolve()):
         raise ConfigError(f"results={results}: SLURM cannot write logs to a path with a backslash; choose another")

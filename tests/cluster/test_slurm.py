@@ -57,6 +57,15 @@ def test_a_sweep_larger_than_an_array_is_several_each_with_its_manifest(sweep):
     assert {config.folder for array in arrays for config in array.runs} == {config.folder for config in sweep}
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_runs_of_two_results_folders_are_not_one_launch(sweep, dry_run, tmp_path):
+    """The manifests stood under the first alone, and in the second nothing was known to be in the queue."""
+    both = [*placed(sweep, tmp_path / "a"), *placed(sweep, tmp_path / "b")]
+    with pytest.raises(ConfigError, match=f"launch each alone: results={tmp_path / 'a'}, for one"):
+        list(slurm.launch(both, None, dry_run, [], status.states, lock.in_turn))
+    assert not list(tmp_path.iterdir())
+
+
 def test_golden_sbatch_call(sweep, monkeypatch):
     """What repro launch types. A change here changes what every user's cluster is asked for."""
     monkeypatch.chdir("/")
