@@ -12,6 +12,7 @@ from repro.config.schema import Config, ConfigError
 from repro.config.sweeps import quote
 
 RESULT = {f.name for f in dataclasses.fields(Config) if f.metadata.get("result", True)}
+LONGEST = 128  # characters: W&B refuses more
 HEAD = ("algo", "model", "data", "nodes")
 
 
@@ -24,7 +25,7 @@ def name(config: Config) -> str:
     """Returns algorithm, network, data and P, and what the experiment sweeps or somebody has changed.
 
     For example "gTop-k, ResNet-20 on CIFAR-10, P=4, density=0.0005 seed=1". Two runs of an experiment that compute
-    something else have two names.
+    something else have two names: one that is too long ends with the hash of the run id in place of its rest.
     """
     own = flat(dataclasses.asdict(config))
     network, data = title("model", own["model"]), title("data", own["data"])
@@ -33,7 +34,7 @@ def name(config: Config) -> str:
     try:
         points = compose([*experiment, *(f"{key}={quote(own[key])}" for key in HEAD)])
     except ConfigError:  # a file of conf/ is gone since
-        return config.run_id
+        return config.run_id[-LONGEST:]
     usual = [flat(dataclasses.asdict(point)) for point in points]
     swept = differing(usual)
     if config.draws_by_seed:
@@ -43,7 +44,11 @@ def name(config: Config) -> str:
         for key, value in own.items()
         if _matters(key, own, usual[0]) and (key in swept or value != usual[0][key])
     ]
-    return f"{head}, {' '.join(rest)}" if rest else head
+    whole = f"{head}, {' '.join(rest)}" if rest else head
+    if len(whole) <= LONGEST:
+        return whole
+    end = f"... {config.run_id.rpartition('-')[2]}"
+    return whole[: LONGEST - len(end)] + end
 
 
 def _matters(key: str, own: dict[str, Any], usual: dict[str, Any]) -> bool:

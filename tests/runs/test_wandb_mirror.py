@@ -128,6 +128,15 @@ def test_the_runs_of_a_sweep_have_names_that_tell_them_apart() -> None:
     ]  # fmt: skip
 
 
+def test_a_name_is_no_longer_than_wandb_takes() -> None:
+    """It refused 132 characters, and the run had no copy."""
+    configs = [one for one in compose(["experiment=momentum"]) if one.nodes == 32 and one.algo.name == "gtopk"]
+    found = {config.run_id: run_name.name(config) for config in configs[:8]}
+    assert len(set(found.values())) == len(found) and max(map(len, found.values())) == 128
+    cut = {run_id: name for run_id, name in found.items() if "..." in name}
+    assert cut and all(name.endswith(f"... {run_id[-8:]}") for run_id, name in cut.items())
+
+
 def test_the_command_of_the_docs_finds_the_offline_folders(finished: dict[str, Path]) -> None:
     (command,) = {
         line.strip() for line in (ROOT / "docs" / "index.md").read_text().splitlines() if "wandb sync" in line
