@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from repro.cluster import environment, preempt
 from repro.config.schema import Config
@@ -54,15 +54,31 @@ class Mirror:
     def _start(self, config: Config) -> None:
         import wandb
 
-        mode = config.wandb.mode
-        if mode == "online" and not _logged_in(wandb):
-            progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
-            mode = "offline"
         if wandb.run is not None:  # of a mirror that failed: init would go on with it
             wandb.run.finish()
+        mode = config.wandb.mode
+        try:
+            if mode == "online" and not _logged_in(wandb):
+                progress.warn("wandb.mode=online, but there is no API key: going on offline. `wandb login` stores one.")
+                mode = "offline"
+            self.run = self._begun(config, mode)
+        except Exception as error:  # no network, say
+            if mode != "online":
+                raise
+            progress.warn(f"W&B: {redact(str(error))}. Going on offline: `wandb sync` sends the run's copy later.")
+            self.run = self._begun(config, "offline")
+        self.step = self.run.starting_step  # W&B drops lines of earlier steps
+        # Runs of other batches lie over each other by epoch; by step they would not.
+        self.run.define_metric("eval/epoch")
+        self.run.define_metric("eval/*", step_metric="eval/epoch")
+
+    def _begun(self, config: Config, mode: Literal["online", "offline", "disabled"]) -> Any:
+        """Returns W&B's run, begun."""
+        import wandb
+
         known = "finish_timeout" in getattr(wandb.Settings, "model_fields", {})
         limit: dict[str, Any] = {"finish_timeout": UPLOAD_S} if environment.job() and known else {}
-        self.run = wandb.init(
+        return wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
             id=self.identity,
@@ -70,10 +86,6 @@ class Mirror:
             dir=config.folder, config=dataclasses.asdict(config),
             settings=wandb.Settings(silent=True, console="off", init_timeout=30, x_disable_stats=True, **limit),
         )  # fmt: skip
-        self.step = self.run.starting_step  # W&B drops lines of earlier steps
-        # Runs of other batches lie over each other by epoch; by step they would not.
-        self.run.define_metric("eval/epoch")
-        self.run.define_metric("eval/*", step_metric="eval/epoch")
 
     def log(self, line: dict[str, Any]) -> None:
         if self.run is not None:

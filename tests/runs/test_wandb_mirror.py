@@ -257,7 +257,8 @@ def test_a_figure_that_cannot_be_drawn_does_not_end_the_mirror(
     assert "no such column" in capsys.readouterr().err
 
 
-def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
+def online(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run in a process of its own, with what W&B is told there; it says which offline folders it has."""
     code = (
         "import dataclasses, sys\nfrom repro.config.compose import compose\n"
         "from repro.runs.run_folder import RunFolder\n"
@@ -265,12 +266,25 @@ def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -
         "with RunFolder(config, 'digits', 'cpu') as folder: folder.status('done', 1, 1)\n"
         "print(*config.folder.glob('wandb/offline-run-*'))"
     )
-    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environment.pop("WANDB_API_KEY", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60,
+    everything = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    everything.pop("WANDB_API_KEY", None)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=everything | environment, capture_output=True, text=True, timeout=120,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def test_online_without_a_key_goes_on_offline_and_does_not_ask(tmp_path: Path) -> None:
+    done = online(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "offline-run-" in done.stdout
     assert "no API key" in done.stderr
+
+
+def test_online_without_a_network_goes_on_offline(tmp_path: Path) -> None:
+    """The run had no copy at all."""
+    key = "a" * 40
+    done = online(tmp_path, WANDB_API_KEY=key, WANDB_BASE_URL="http://127.0.0.1:9")
+    assert done.returncode == 0, done.stderr
+    assert "offline-run-" in done.stdout and "Going on offline" in done.stderr
+    assert key not in done.stderr
