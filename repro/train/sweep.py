@@ -52,8 +52,8 @@ def _run(
 ) -> int:
     place = _place(configs)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
-    configs = same_data.settle(configs, lambda text: _say(text, speaks))
     try:
+        configs = same_data.settle(configs, lambda text: _say(text, speaks))
         _check(configs)
     except ConfigError as error:
         if place is not None:

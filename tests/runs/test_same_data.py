@@ -138,9 +138,17 @@ def test_seeds_of_other_images_are_not_pooled() -> None:
         assert [one["seeds"] for one in pooled["groups"]] == seeds
 
 
-def test_ranks_that_read_other_images_are_told(roots: tuple[Path, Path], tmp_path: Path) -> None:
-    """Two machines of a cluster, each with images of its own under the same name: two processes, two folders."""
+@pytest.mark.parametrize("asked", [False, True])
+def test_ranks_that_read_other_images_are_told(asked: bool, roots: tuple[Path, Path], tmp_path: Path) -> None:
+    """Two machines of a cluster, each with images of its own under the same name: two processes, two folders.
+
+    Where a fingerprint is asked for, the rank that has not got it refuses; the other waited for it for timeout_s.
+    """
     command = [sys.executable, "-m", "repro", "run", *SETTINGS, "data.root=.", f"results={tmp_path}/runs"]
+    if asked:
+        here = data.content("imagenet", str(roots[0]))
+        assert here is not None
+        command += [f"data.fingerprint={here.fingerprint}", "timeout_s=60"]
     common = {**os.environ, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29_000 + os.getpid() % 900)}
     ranks = [
@@ -149,7 +157,8 @@ def test_ranks_that_read_other_images_are_told(roots: tuple[Path, Path], tmp_pat
     ]
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert all(rank.returncode for rank in ranks)
-    assert any("rank 1 has other data under data.root=. than rank 0" in text for text in said), said
+    why = "rank 1 could not start: data.fingerprint=" if asked else "rank 1 has other data under data.root=. than rank"
+    assert any(why in text for text in said), said
 
 
 def test_a_run_that_reads_no_images_stays_itself_once_there_are_some(imagenet_folder: Path, tmp_path: Path) -> None:
