@@ -45,6 +45,8 @@ def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
     other = [
         text
         for text, own in (
+            ("device", [_device(said) for said in (before, now)]),
+            ("GPU", [_gpu_names(said) for said in (before, now)]),
             ("processor", [said.get("processor") for said in (before, now)]),
             ("number of threads", [said.get("threads") for said in (before, now)]),
             ("torch", [_torch(said.get("versions")) for said in (before, now)]),
@@ -52,6 +54,18 @@ def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
         if None not in own and own[0] != own[1]
     ]
     return f" (with another {' and another '.join(other)}, which may round unlike)" if other else ""
+
+
+def _device(said: dict[str, Any]) -> str | None:
+    """Returns cpu or cuda; of a rank's place on its machine nothing depends."""
+    device = said.get("device")
+    return device.partition(":")[0] if isinstance(device, str) else None
+
+
+def _gpu_names(said: dict[str, Any]) -> set[str] | None:
+    """Returns the kinds of GPU of a session on GPUs; None of another."""
+    names = said.get("gpus")
+    return set(map(str, names)) if _device(said) == "cuda" and isinstance(names, list) else None
 
 
 def _torch(versions: Any) -> Any:

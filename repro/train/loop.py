@@ -257,7 +257,7 @@ class Training:
         while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:
             self.worker = Worker(self.config, self.rank, self.data, split=divided)
             self.worker.settle()
-            problem = saved_state.load(self.worker, self.window, self.sent, found.folder)
+            problem = saved_state.load(self.worker, self.window, self.sent, found.folder, found.step)
             problems = [text for text in self.rank.control.gather_objects(problem) if text]
             if not problems:
                 if self.folder is not None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from repro.config.schema import RunError
 from repro.models import _carried
+from repro.rng import derive
 from repro.runs import checkpoint
 from repro.state_form import unlike
 from repro.train import evaluation
@@ -41,8 +42,8 @@ def shared(stages: int, stage: int) -> str:
     return "shared.pt" if stages == 1 else f"shared-{stage:05d}.pt"
 
 
-def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None:
-    """Puts the state in the folder `target` into the other arguments. Returns why it cannot, None if it could.
+def load(worker: Worker, window: Tensor, sent: Sent, target: Path, step: int) -> str | None:
+    """Puts the state of `step`, in the folder `target`, into the others. Returns why it cannot, None if it could.
 
     After a failure the worker may have parts of it: make another.
     """
@@ -63,8 +64,10 @@ def load(worker: Worker, window: Tensor, sent: Sent, target: Path) -> str | None
         worker.replica.load_state_dict(replica)
         worker.algorithm.load_state_dict(algorithm)
         drawn, own = state["generator"].cpu(), worker.generator.get_state()
-        if {drawn.numel(), own.numel()} != GENERATORS:  # else it is of another device, and begins anew
+        if {drawn.numel(), own.numel()} != GENERATORS:
             worker.generator.set_state(drawn)
+        else:  # of another device: the draws of the first steps do not come a second time
+            worker.generator.manual_seed(derive(worker.config.seed, worker.rank.number, "dropout", step))
         for buffer, value in zip(statistics, state["statistics"], strict=True):
             buffer.copy_(value)
         _carried.put(worker.replica.model, state.get("carried", []))  # checkpoints of before have none

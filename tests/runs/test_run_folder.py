@@ -82,11 +82,23 @@ def test_a_session_that_may_round_unlike_says_so(config: Config, capsys: pytest.
         ({"threads": -1}, " (with another number of threads, which may round unlike)"),
         ({"processor": {"name": "8086"}, "versions": {"torch": "0"}}, " (with another processor and another torch, "),
         ({"versions": "damaged"}, ""),
+        ({"device": "cuda:1"}, " (with another device, which may round unlike)"),
     ):
         file.write_text(json.dumps(json.loads(file.read_text()) | changed))
         with open_folder(config) as folder:
             folder.resume(3)
         assert f"after step 3{expected}" in capsys.readouterr().err
+
+
+def test_other_gpus_are_told_and_another_of_them_is_not() -> None:
+    def session(device: str, *gpus: str) -> dict[str, object]:
+        return {"device": device, "gpus": list(gpus)}
+
+    one, cpu = session("cuda:0", "H100"), session("cpu", "H100")
+    assert provenance.rounds_unlike(one, session("cuda:3", *["H100"] * 4)) == ""
+    assert provenance.rounds_unlike(cpu, session("cpu", "A100")) == ""
+    assert "(with another GPU, which" in provenance.rounds_unlike(one, session("cuda:0", "A100"))
+    assert "(with another device, which" in provenance.rounds_unlike(cpu, one)
 
 
 def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> None:

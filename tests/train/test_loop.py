@@ -18,10 +18,11 @@ from repro.cluster import preempt, ranks, stalls
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.iteration_time import IterationTime
+from repro.rng import derive
 from repro.runs import checkpoint, progress, run_folder
 from repro.runs.wandb_mirror import Mirror
 from repro.timing.before_run import before_a_run
-from repro.train import evaluation, loop
+from repro.train import evaluation, loop, saved_state
 from repro.train.replica import Replica
 from repro.train.step import Worker, train_step
 
@@ -73,6 +74,27 @@ def test_a_run_told_to_stop_while_it_evaluates_stops_at_once_and_goes_on(tmp_pat
     assert loop.run(run)["state"] == "done"
     lines = run_folder.read_metrics(run.folder)
     assert [line["epoch"] for line in lines if line["kind"] == "eval"] == [1, 2]
+
+
+def test_on_another_device_a_run_goes_on_with_draws_that_it_has_not_had(tmp_path, monkeypatch):
+    """Dropout left out once more what it had in the first steps. A CPU stands for the other device here."""
+    evaluate = evaluation.evaluate
+    run, begins = config(tmp_path, *QUICK, "algo=dense", "nodes=2", "epochs=2"), {}
+
+    def evaluated(worker, advance):
+        begins.setdefault(worker.rank.number, []).append(worker.generator.initial_seed())
+        return evaluate(worker, advance)
+
+    monkeypatch.setattr(evaluation, "evaluate", evaluated)
+    with monkeypatch.context() as told:
+        told.setattr(preempt.Interrupt, "is_set", lambda self: bool(begins))
+        assert loop.run(run)["state"] == "preempted"
+    step = json.loads((run.folder / "status.json").read_text())["step"]
+    monkeypatch.setattr(saved_state, "GENERATORS", {torch.Generator().get_state().numel()})
+    assert loop.run(run)["state"] == "done"
+    for rank, (first, second) in begins.items():
+        assert first == derive(run.seed, rank, "dropout")
+        assert second == derive(run.seed, rank, "dropout", step)
 
 
 def test_a_step_that_is_skipped_leaves_nothing_behind(tmp_path, monkeypatch):
