@@ -16,6 +16,10 @@ PLAYED = "messages played again"  # what a rank says that it waits for: minutes,
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
 
 
+class Stopped(KeyboardInterrupt):
+    """Ends a measurement on all ranks at once, as one of them was told to stop."""
+
+
 class Told(Protocol):
     """Says whether a rank was told to stop."""
 
@@ -60,7 +64,7 @@ def first() -> Iterator[None]:
 def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int) -> list[float]:
     """Returns on every rank the seconds of `action` from a common start to the last rank, `repeats` times. Collective.
 
-    Raises KeyboardInterrupt on all of them before one of the repeats, where any rank was told to stop. The ranks must
+    Raises Stopped on all of them before one of the repeats, where any rank was told to stop. The ranks must
     share one clock: they are processes of one machine. Where messages are held, that is the clock of a rank that is
     woken on time.
     """
@@ -68,7 +72,7 @@ def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int)
     for _ in range(repeats):
         clocks, told = zip(*control.gather_objects((time.monotonic(), rank.interrupt.is_set())), strict=True)
         if any(told):
-            raise KeyboardInterrupt
+            raise Stopped
         start = max(clocks) + PAUSE_S
         if isinstance(wire, SocketTransport):
             start_ns = int(1e9 * start)

@@ -15,6 +15,7 @@ from repro.cluster import ranks, start, threads
 from repro.cluster.environment import find_place
 from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
+from repro.comm.common_start import Stopped
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
 from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
@@ -126,7 +127,10 @@ class Training:
 
     def run(self, before_run: BeforeRun | None) -> str:
         """Trains; returns the state it ends in: done, or preempted if any rank was told to stop."""
-        step = self.begin(before_run)
+        try:
+            step = self.begin(before_run)
+        except Stopped:
+            return self.tell("preempted", 0)
         if self.config.probe_steps:
             algorithm, control = self.worker.algorithm, self.rank.control
             steps = self.config.probe_steps

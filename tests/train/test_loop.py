@@ -15,6 +15,7 @@ from tiny_runs import QUICK, bits, config, equal
 
 from repro import models
 from repro.cluster import preempt, ranks, stalls
+from repro.comm import common_start
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
 from repro.iteration_time import IterationTime
@@ -74,6 +75,21 @@ def test_a_run_told_to_stop_while_it_evaluates_stops_at_once_and_goes_on(tmp_pat
     assert loop.run(run)["state"] == "done"
     lines = run_folder.read_metrics(run.folder)
     assert [line["epoch"] for line in lines if line["kind"] == "eval"] == [1, 2]
+
+
+def test_a_run_told_to_stop_while_it_is_rehearsed_is_not_failed(tmp_path):
+    """It was, by a "KeyboardInterrupt", although it was asked to stop and go on later."""
+    run, interrupt = config(tmp_path, *QUICK, "algo=dense", "nodes=2", "steps=1"), preempt.Interrupt()
+
+    def rehearse(config, rank, data):
+        interrupt.set()
+        common_start.from_common_start(lambda: None, rank, 1)
+        pytest.fail("it went on")
+
+    assert loop.run(run, rehearse, interrupt)["state"] == "preempted"
+    status = json.loads((run.folder / "status.json").read_text())
+    assert (status["step"], status["error"]) == (0, None)
+    assert loop.run(run, before_a_run)["state"] == "done"
 
 
 def test_on_another_device_a_run_goes_on_with_draws_that_it_has_not_had(tmp_path, monkeypatch):
