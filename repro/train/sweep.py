@@ -139,12 +139,15 @@ def _many(configs: list[Config]) -> bool:
 
 
 def _check(configs: list[Config]) -> None:
-    """Checks every run before the first starts; what needs torch, which takes seconds, last. Raises ConfigError."""
-    for config in configs:
+    """Checks every run that is not done before the first starts; what needs torch, which takes seconds, last.
+
+    Raises ConfigError. What is done may be in a folder that is for reading alone.
+    """
+    open_ = [config for config in configs if run_folder.state(config.folder) != "done"]
+    for config in open_:
         if config.cluster.name == "lab":
             lab.check_rate(config.network.bits_per_s, config.cluster.dilation)
         places.check_folder(config.folder, "Name another place with results=FOLDER.")
-    open_ = [config for config in configs if run_folder.state(config.folder) != "done"]
     largest: dict[str, Config] = {}  # of the runs on the same images, which are counted once
     for config in (one for one in open_ if one.node is None):
         largest[str(config.data)] = max(config, largest.get(str(config.data), config), key=_images_a_step)

@@ -1,12 +1,18 @@
 """What is checked before the first of several runs."""
 
+import errno
+import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tiny_runs
 
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.data import cifar10
+from repro.runs import run_folder
 from repro.train import sweep
 
 
@@ -21,3 +27,22 @@ def test_what_is_impossible_is_said_before_a_download(
         sweep.run(compose([f"model={models}", *keys]), lambda *_: [])
     with pytest.raises(ConfigError, match="could not be downloaded"):
         sweep.run(compose(["model=resnet20", *keys]), lambda *_: [])
+
+
+def test_runs_that_are_done_are_shown_from_a_folder_for_reading_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A colleague's results, or those of a backup, were refused, as the folder was tried for runs that are done too."""
+
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    configs = [tiny_runs.config(tmp_path, f"seed={seed}") for seed in range(3)]
+    for config in configs[:2]:
+        config.folder.mkdir(parents=True)
+        run_folder.write_status(config.folder, "done", 5, 5)
+    monkeypatch.setattr(tempfile, "mkstemp", refuses)
+    assert sweep.run(configs[:2], lambda *_: []) == 0
+    assert "is done already" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="cannot be written: Read-only file system"):
+        sweep.run(configs, lambda *_: [])
