@@ -18,8 +18,8 @@ from repro.comm.collective import CollectiveError
 from repro.comm.common_start import Stopped
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
-from repro.runs import checkpoint, machine, metrics, progress, run_folder, same_data
-from repro.train import evaluation, measured, possible, recorder, saved_state, schedule, split, timed_only
+from repro.runs import checkpoint, machine, metrics, progress, recorded, run_folder, same_data
+from repro.train import evaluation, measured, possible, saved_state, schedule, split, timed_only
 from repro.train.hierarchical import elsewhere, inside, settle
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
@@ -94,9 +94,10 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
             "`repro data status` on each machine shows their fingerprints"
         )
     if seen[0][0] == "done":
-        if rank.number == 0 and (unlike := elsewhere(config, rank.machines)):
-            with rank.waits(TERMINAL):
-                progress.warn(unlike)
+        for text in (elsewhere(config, rank.machines), recorded.missed(config)):
+            if rank.number == 0 and text:
+                with rank.waits(TERMINAL):
+                    progress.warn(text)
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
@@ -117,7 +118,7 @@ class Training:
 
     def __init__(self, config: Config, rank: Rank, data: Dataset, folder: run_folder.RunFolder | None):
         self.config, self.rank, self.data, self.folder = config, rank, data, folder
-        self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / "recorded.json"
+        self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / recorded.NAME
         self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
         self.steps = config.steps or config.epochs * self.per_epoch
         # Since the last evaluation, without skipped steps: sum of losses, number of steps.
@@ -132,6 +133,8 @@ class Training:
         except Stopped:
             return self.tell("preempted", 0)
         if self.config.probe_steps:
+            if self.folder is not None and (text := recorded.missed(self.config, step)):
+                self.folder.progress.say(f"warning: {text}")
             algorithm, control = self.worker.algorithm, self.rank.control
             steps = self.config.probe_steps
             self.worker.algorithm = StepRecorder(algorithm, control, steps, self.recorded, lambda: self.worker.step)
@@ -311,7 +314,7 @@ class Training:
             if damage is None and found.step > self.steps:
                 damage = f"it is beyond the last step, {self.steps}"
             damage = damage or metrics.lacking(self.config.folder, found.step, found.metrics)
-            damage = damage or (recorder.damaged(self.recorded) if self.config.probe_steps else None)
+            damage = damage or (recorded.damaged(self.recorded) if self.config.probe_steps else None)
             if damage is None:
                 yield found
             else:

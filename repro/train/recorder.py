@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from repro.comm.collective import Collective
 from repro.compression.sparse import Sparse, select
 from repro.density import entries
 from repro.json_text import json_text
+from repro.runs.recorded import records
 from repro.whole_files import write_whole
 
 LARGEST_SELECTION = 2_000  # k * P beyond which single entries are not recorded: they would fill the summaries
@@ -89,19 +88,5 @@ class StepRecorder(Around):
         return Sparse(index, held[index.long()])
 
     def _write(self, record: dict[str, Any]) -> None:
-        earlier = [other for other in _records(self.file) or [] if other["step"] < record["step"]]
+        earlier = [other for other in records(self.file) or [] if other["step"] < record["step"]]
         write_whole(self.file, json_text([*earlier, record]))
-
-
-def damaged(file: Path) -> str | None:
-    """Returns why what an earlier session recorded cannot be kept; None where it can, or where there is nothing."""
-    return f"{file.name} is damaged" if os.path.lexists(file) and _records(file) is None else None
-
-
-def _records(file: Path) -> list[dict[str, Any]] | None:
-    try:
-        records = json.loads(file.read_text())
-        known = all(isinstance(record["step"], int) for record in records)
-        return list(records) if known and isinstance(records, list) else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
