@@ -11,7 +11,10 @@ from repro import figures, tables
 from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times, kept_accuracy
 from repro.figures.algorithms import cost
+from repro.metric import ACCURACY
 from repro.report import in_short, reference, summaries, verdicts
+from repro.report.as_published import as_published, other_schedule
+from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -181,17 +184,28 @@ def _range(name: str, data: Results) -> str:
 
 
 def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | None:
-    first = next((one for one in whole if name in one.by_algo), None)
-    if first is not None:
-        group = first.by_algo[name]
+    compared = (one.by_algo[name] for one in whole if name in one.by_algo)
+    others = (group for _, group in data.all_groups() if _is_usual(group, name))
+    if group := next((group for group in (*compared, *others) if group.whole), None):
         return (
-            f"{first.percent(name):.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, {group.schedule}, "
-            f"{group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
+            f"{100 * group.curve[-1]['test_accuracy']:.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, "
+            f"{group.schedule}, {group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
         )
     row = _first(_rows(data, "families"), algo=name)
     return row and (
         f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
         f"{row['schedule']}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+    )
+
+
+def _is_usual(group: Group, name: str) -> bool:
+    """Returns whether a run is of this algorithm as its file has it, at the density that is compared."""
+    return (
+        group.algo == name
+        and group.metric == ACCURACY
+        and group.settings["density"] == groups.default(group.model, "density")
+        and as_published(group.settings)
+        and not other_schedule(group.settings)
     )
 
 
@@ -203,7 +217,7 @@ def _time(name: str, data: Results) -> str | None:
         gain = row["over dense"]
         return (
             f"{row['iteration (ms)']:,.0f} ms an iteration"
-            + ("" if gain is None else f", {gain:.2f} times as fast as dense")
+            + ("" if gain is None else f", {gain:.2f} times as fast as dense that computes as long")
             + f" ({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
         )
     row = _first(_rows(data, "families"), algo=name)

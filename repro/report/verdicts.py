@@ -109,12 +109,13 @@ RULES = (
     "Undecided: otherwise, with the number of seeds that would decide at this mean and deviation.",
     f"One pair of runs is undecided, unless it lies more than {FAR:g} deviations off the margin. That deviation is the "
     "one between single runs of the same setting among the reference curves, which repeat VGG-16 alone. Summaries "
-    "that kept no seed's own accuracy are compared by Welch's interval, which is wider.",
+    "that kept no seed's own accuracy are compared by Welch's interval, which knows no pairs.",
     "Conditions not met: another schedule, learning rate, momentum, weight decay, number of nodes or batch, or other "
     "data than the claim's, whatever the numbers are. The first epochs of the schedule, or a compressed one, cannot "
     "fail a claim about all of it; the reference curves' accuracy at the same epoch stands beside.",
-    "CIFAR-10 from a folder of JPEGs meets the condition: whether two algorithms end alike is a fair question of two "
-    "runs on the same images. Its accuracies are not compared with published ones. So does bfloat16, in both runs.",
+    "CIFAR-10 from a folder of JPEGs meets the condition, and so does bfloat16, if both runs use it: whether two "
+    "algorithms end alike is a fair question of two runs on the same images. Accuracies on these images are not "
+    "compared with published ones.",
     "A range of factors (speed-ups): reproduced if every network's interval lies in the published range, not "
     "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Conditions not met "
     "where the node is not the paper's, or seconds come from a model.",

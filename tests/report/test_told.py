@@ -8,7 +8,7 @@ import pytest
 from told_in_paper import JPEG, told
 
 from repro.figures import _times, momentum
-from repro.report import summaries
+from repro.report import intervals, summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES, rule
 
@@ -66,42 +66,52 @@ def test_the_whole_schedule_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
     of_four = [g for g in found.groups("convergence") if (g.model, g.nodes, g.data) == ("resnet20", 4, JPEG)]
     whole = [g for g in of_four if g.whole]
-    curves = {g.algo: {row["epoch"]: 100 * row["test_accuracy"] for row in g.curve} for g in whole}
+    runs = {g.algo: g for g in whole}
     losses = [g.curve[-1]["train_loss"] for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name]
-    dense, topk, gtopk = curves["dense"], curves["topk"], curves["gtopk"]
-    of_seed = {g.algo: of_seed_0(g) for g in whole if g.algo in ("dense", "topk", "gtopk")}
+    three = [runs[name] for name in ("dense", "topk", "gtopk")]
     sentences = (
-        "dense ends at N %, Top-k at N %, gTop-k at N %. After 5 epochs of that schedule Top-k is N and gTop-k N "
-        "points behind dense, after 10 it is N and N, after 15 it is N and N, and by the mean of epochs 46 to 50 they "
-        "are N and N ahead (seed 0). The training loss ends at N, N and N:"
+        "dense ends at N %, Top-k at N %, gTop-k at N %. By the mean of the first 5 epochs Top-k is N and gTop-k N "
+        "points behind dense of the same seeds, by that of epochs 11 to 15 N and N, and by that of epochs 11 to 81, "
+        "all of the high rate, N and N. The training loss ends at N, N and N:"
     )
     said = told(sentences)
-    assert {g.algo: g.seeds for g in whole if g.algo in of_seed} == {"dense": [0, 1], "topk": [0, 1], "gtopk": [0, 1]}
-    first, sparse = of_seed["dense"], (of_seed["topk"], of_seed["gtopk"])
-    behind = [first[epoch] - own[epoch] for epoch in (5, 10, 15) for own in sparse]
-    ahead = [statistics.fmean(own[e] - first[e] for e in range(46, 51)) for own in sparse]
-    expected = [dense[141], topk[141], gtopk[141], *behind, *ahead]
-    assert said[:11] == pytest.approx(expected, abs=0.051) and said[11:] == pytest.approx(losses, abs=0.00051)
-    seeds = [own for name in ("dense", "topk", "gtopk") for g in whole if g.algo == name for own in g.seed_accuracies]
-    ends = told("seeds 0 and 1 of dense end at N and N %, of Top-k at N and N %, of gTop-k at N and N %")
-    assert ends == pytest.approx([100 * accuracies[-1] for accuracies in seeds], abs=0.0051)
+    assert [g.seeds for g in three] == [[0, 1, 2], [0, 1], [0, 1]]
+    behind = [
+        statistics.fmean(-ahead(run, three[0], seed, *epochs) for seed in run.seeds)
+        for epochs in ((1, 5), (11, 15), (11, 81))
+        for run in three[1:]
+    ]
+    expected = [*(100 * run.curve[-1]["test_accuracy"] for run in three), *behind]
+    assert said[:9] == pytest.approx(expected, abs=0.051) and said[9:] == pytest.approx(losses, abs=0.00051)
+    ends = told(
+        "seeds 0, 1 and 2 of dense end at N, N and N %, seeds 0 and 1 of Top-k at N and N %, of gTop-k at N and N %"
+    )
+    assert ends == pytest.approx([100 * own[-1] for run in three for own in run.seed_accuracies], abs=0.0051)
     (chosen,) = (g.curve[-1] for g in found.groups("select_from_k_times_P") if g.algo == "gtopk_from_topk" and g.whole)
-    for density, part in ((0.0005, "half"), (0.0001, "a tenth")):
+    for density, sentence in (
+        (0.0005, "half the density (0.0005) gTop-k has a loss of N, though it ends at N %"),
+        (0.0001, "a tenth (0.0001), [...] one of N, and ends at N %"),
+    ):
         (lower,) = (g for g in found.groups("density_sensitivity") if g.whole and g.settings["density"] == density)
-        said = told(f"{part} of it ({density:.4f})[...] ends at N % with a loss of N")
-        assert said[0] == pytest.approx(100 * lower.curve[-1]["test_accuracy"], abs=0.0051)
-        assert said[1] == pytest.approx(lower.curve[-1]["train_loss"], abs=0.00051)
-    accuracy, loss = told("chosen at once ([...]), end at N % with a loss of N.")
+        loss, accuracy = told(sentence)
+        assert accuracy == pytest.approx(100 * lower.curve[-1]["test_accuracy"], abs=0.0051)
+        assert loss == pytest.approx(lower.curve[-1]["train_loss"], abs=0.00051)
+    accuracy, loss = told("chosen at once ([...]), end at N % with a loss of N (n = 1 each).")
     assert accuracy == pytest.approx(100 * chosen["test_accuracy"], abs=0.0051)
     assert loss == pytest.approx(chosen["train_loss"], abs=0.00051)
 
 
-def of_seed_0(group: Group) -> dict[float, float]:
-    """Returns its accuracies in percent by epoch: what has one seed is told beside dense of the same."""
-    if group.seeds == [0]:
-        return {row["epoch"]: 100 * row["test_accuracy"] for row in group.curve}
-    (values,) = (own for seed, own in zip(group.seeds, group.seed_accuracies, strict=True) if seed == 0)
+def of_seed(group: Group, seed: int) -> dict[float, float]:
+    """Returns a seed's accuracies in percent by epoch."""
+    curves = group.seed_accuracies or [[row["test_accuracy"] for row in group.curve]]
+    values = dict(zip(group.seeds, curves, strict=True))[seed]
     return {row["epoch"]: 100 * value for row, value in zip(group.curve, values, strict=True)}
+
+
+def ahead(run: Group, dense: Group, seed: int, first: int, last: int) -> float:
+    """Returns by how many points it is ahead of dense of the same seed, on average over these epochs."""
+    own, other = of_seed(run, seed), of_seed(dense, seed)
+    return statistics.fmean(own[epoch] - other[epoch] for epoch in range(first, last + 1))
 
 
 def test_momentum_is_told_as_the_figure_has_it() -> None:
@@ -193,26 +203,25 @@ def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() 
     runs = [none, whole["gtopk"], whole["dense"]]
     ends = [(100 * run.curve[-1]["test_accuracy"], run.curve[-1]["train_loss"]) for run in runs]
 
-    def ahead(run: Group, first: int, last: int) -> float:
-        """Returns by how many points it is ahead of dense, on average over these epochs."""
-        own, dense = of_seed_0(run), of_seed_0(whole["dense"])
-        return statistics.fmean(own[epoch] - dense[epoch] for epoch in range(first, last + 1))
-
     sentences = (
-        "end at N % with a training loss of N, where gTop-k with momentum has N % and N and dense N % and N (n = 2 "
-        "each). Before the first drop of the learning rate it is ahead of dense of the same seed, by N points on "
+        "end at N % with a training loss of N, where gTop-k with momentum has N % and N (n = 2) and dense N % and N "
+        "(n = 3). Before the first drop of the learning rate it is ahead of dense of the same seed, by N points on "
         "average over epochs 11 to 81, and over the last 19 epochs N behind; gTop-k with momentum is N ahead and N "
-        "behind (seed 0)."
+        "behind with that seed, N behind and N ahead with seed 1."
     )
     said = told(sentences)
-    means = [ahead(none, 11, 81)] + [-ahead(none, 123, 141), ahead(runs[1], 11, 81), -ahead(runs[1], 123, 141)]
+    high, low = (11, 81), (123, 141)
+    of = [(none, 0, 1, high), (none, 0, -1, low), (runs[1], 0, 1, high), (runs[1], 0, -1, low)]
+    of += [(runs[1], 1, -1, high), (runs[1], 1, 1, low)]
+    means = [sign * ahead(run, whole["dense"], seed, *epochs) for run, seed, sign, epochs in of]
+    assert [run.n for run in runs] == [1, 2, 3]
     assert said[:6:2] == pytest.approx([accuracy for accuracy, _ in ends], abs=0.0051)
     assert said[1:6:2] == pytest.approx([loss for _, loss in ends], abs=0.00051)
     assert said[6:] == pytest.approx(means, abs=0.051)
 
 
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
-    fifteenth = {}
+    fifteenth, late = {}, {}
     for group in summaries.load().groups("convergence"):
         written = not group.settings["scale_schedule"] or group.whole
         usual = (group.model, group.nodes) == ("resnet20", 4) and group.settings["density"] in (1.0, 0.001)
@@ -222,11 +231,23 @@ def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
             for seed, curve in zip(group.seeds, curves, strict=True):
                 key = group.algo, group.settings["precision"], seed
                 fifteenth.setdefault(key, 100 * curve[epochs.index(15)])
+                late.setdefault(key, 100 * statistics.fmean(curve[epochs.index(epoch)] for epoch in range(11, 16)))
     sentences = (
         "dense has N and N % in float32, N and N % in bfloat16; gTop-k has N and N % in float32, N and N % in bfloat16."
     )
     expected = [fifteenth[a, p, s] for a in ("dense", "gtopk") for p in ("float32", "bfloat16") for s in (0, 1)]
     assert told(sentences) == pytest.approx(expected, abs=0.0051)
+    gaps = [
+        intervals.of_pairs([late[a, "bfloat16", seed] - late[a, "float32", seed] for seed in (0, 1)])
+        for a in ("dense", "gtopk")
+    ]
+    expected = [part for gap in gaps for part in (abs(gap.mean), -gap.low, gap.high)]
+    assert gaps[0].mean < 0 < gaps[1].mean
+    said = told(
+        "By the mean of epochs 11 to 15 dense has N points less in bfloat16 (90 % interval -N to +N) and gTop-k N more "
+        "(-N to +N):"
+    )
+    assert said == pytest.approx(expected, abs=0.051)
 
 
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
