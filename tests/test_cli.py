@@ -20,6 +20,8 @@ from repro.config import explain, groups
 from repro.config.compose import compose
 from repro.config.groups import group_options
 
+SOURCES = "ours|the paper|(gTop-k's )?authors' code|public code|not in the paper"  # of a default, before its comment
+
 
 @pytest.mark.parametrize("command", [["run"], ["map"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
 def test_every_help_has_examples_that_parse(command: list[str], tmp_path: Path) -> None:
@@ -80,10 +82,16 @@ def test_the_version_is_that_of_the_suite_its_commit_and_torch(
     assert re.match(r"repro [\d.]+.*, Python 3[\d.]+, torch \d", capsys.readouterr().out)
 
 
+def test_the_list_of_commands_says_of_each_a_whole_sentence() -> None:
+    shown = forked_cli.repro("--help", cwd=Path.cwd(), COLUMNS="80").stdout
+    listed = shown.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) > 10 and not [line for line in listed if line.endswith("...")]
+
+
 def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     for key in [*groups.root_keys(), *explain.options()]:
-        first, allowed, *_ = explain.explain(key)
-        assert len(first) > len(key) + 10 and allowed.startswith("  allowed: "), key
+        first, *_ = explain.explain(key)
+        assert re.sub(rf"^{key}: ({SOURCES})\b[:;,]?", "", first).count(" ") > 2, f"{first}: a source is no meaning"
     for name in groups.NESTED:
         (said,) = explain.explain(name)
         assert said.startswith(f"{name}: has the keys {name}.")

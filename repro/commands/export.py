@@ -11,7 +11,7 @@ from repro.commands.status import RESULTS
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(export)
+    app.command(short_help="Write a trained network for other programs.")(export)
 
 
 def complete(incomplete: str) -> list[str]:

@@ -12,7 +12,7 @@ from repro.commands.overrides import complete
 
 
 def register(app: typer.Typer) -> None:
-    app.command(cls=Launch)(launch)
+    app.command(cls=Launch, short_help="Submit a sweep to SLURM.")(launch)
 
 
 class Launch(TyperCommand):

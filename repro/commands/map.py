@@ -10,7 +10,7 @@ from repro.commands.overrides import Overrides, refuse
 
 
 def register(app: typer.Typer) -> None:
-    app.command("map")(map_)
+    app.command("map", short_help="Predict the fastest algorithm on each network.")(map_)
 
 
 def map_(

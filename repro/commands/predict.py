@@ -11,7 +11,7 @@ from repro.commands.status import RESULTS
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(predict)
+    app.command(short_help="Print the likeliest classes of images.")(predict)
 
 
 def predict(

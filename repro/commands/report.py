@@ -9,7 +9,7 @@ import typer
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(report)
+    app.command(short_help="Write one page with all claims and figures.")(report)
 
 
 def report(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(run)
+    app.command(short_help="Train one run, or every run of a sweep.")(run)
 
 
 def run(

@@ -28,7 +28,7 @@ def listed() -> dict[str, tuple[str, ...]]:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(simulate)
+    app.command(short_help="Predict iteration times on many nodes.")(simulate)
 
 
 def simulate(

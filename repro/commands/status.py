@@ -15,7 +15,7 @@ RESULTS = Path("results/runs")
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(status)
+    app.command(short_help="Show how the runs stand.")(status)
 
 
 def complete(ctx: typer.Context, incomplete: str) -> list[str]:

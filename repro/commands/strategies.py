@@ -12,7 +12,7 @@ CHOSEN = (  # "algo." is every algo.KEY
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(strategies)
+    app.command(short_help="Predict which split suits which network.")(strategies)
 
 
 def strategies(overrides: Overrides = None) -> None:

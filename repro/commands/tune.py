@@ -25,7 +25,7 @@ def listed() -> dict[str, tuple[str, ...]]:
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(tune)
+    app.command(short_help="Rank algorithms and buckets by predicted time.")(tune)
 
 
 def tune(

@@ -67,7 +67,8 @@ def explain(key: str) -> Iterator[str]:
     group = key.rpartition(".")[0]
     files = [path for path, _ in where if path.parent.name == group]
     allowed = groups.allowed(key, declared(group, files[0].stem) if files else {})
-    yield f"  allowed: {allowed or 'what is said here'}"
+    if allowed:
+        yield f"  allowed: {allowed}"
     for path, line in where:
         setting = "default" if path == config else f"{path.parent.name}={path.stem}"
         said = beside(line.comment, allowed) if path != config or meaning else ""

@@ -74,8 +74,8 @@ def sentences(data: Results, claims: list[Row]) -> list[str]:
     said = [_accuracy([one for one in compared if one.longest.nodes == few], words) for few in nodes[:1]]
     said += [_accuracy([one for one in compared if one.longest.nodes == many], words) for many in nodes[1:][-1:]]
     said += [
-        f"On {speedups.NODES} nodes and 1 Gbps an iteration of gTop-k is so many times as fast as dense's: "
-        f"{row['ours']} ({row['source']}, n = {row['n']}); published is {row['published']}."
+        f"On {speedups.NODES} nodes and 1 Gbps iterations of gTop-k are faster than those of dense by these factors: "
+        f"{row['ours']}. Published: {row['published']}. Ours: {row['source']}, n = {row['n']}."
         for row in claims
         if row["claim"] == f"gTop-k over dense on {speedups.NODES} nodes" and row["n"]
     ]
