@@ -10,8 +10,9 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost
-from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners, top
+from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners
 from repro.compression.error_feedback import ErrorFeedback
+from repro.compression.selectors import at_most
 from repro.compression.sparse import outside
 from repro.compression.wire import Wire
 from repro.density import entries
@@ -45,7 +46,7 @@ class Algorithm(algorithms.Algorithm):
         local = self.memory.accumulate_and_select(gradient, k)
         boundaries = ranges(self.last, collective.size, m)
         mine = sum_at_owners(local, boundaries, self.wire, collective)
-        total = top(gather(largest(mine, k, collective), boundaries, self.wire, collective), k)
+        total = at_most(gather(largest(mine, k, collective), boundaries, self.wire, collective), k)
         self.memory.put_back(outside(local, total))
         self.wire.settle(total)
         self.last = total.index

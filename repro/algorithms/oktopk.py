@@ -10,7 +10,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
-from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners, top
+from repro.comm.owner_sums import bound, gather, largest, ranges, sum_at_owners
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import above, at_most, named
 from repro.compression.sparse import Sparse, outside
@@ -69,7 +69,7 @@ class Algorithm(algorithms.Algorithm):
             self.boundaries = collective.all_reduce(suits_this_rank) // collective.size
         mine = sum_at_owners(local, self.boundaries, self.wire, collective)
         if self.renew:
-            total = top(gather(largest(mine, k, collective), self.boundaries, self.wire, collective), k)
+            total = at_most(gather(largest(mine, k, collective), self.boundaries, self.wire, collective), k)
             self.threshold = float(total.value.abs().min()) if total.value.numel() else 0.0
         else:
             kept = ~(mine.value.abs() < self.threshold)  # with what is not a number, which the others are to see

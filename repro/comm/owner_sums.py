@@ -15,7 +15,7 @@ from torch import Tensor
 
 from repro.comm.collective import Collective, distances
 from repro.comm.cost_formulas import Cost, all_gather, in_turn, log2, message_bytes, most_bytes
-from repro.compression.sparse import Sparse, select
+from repro.compression.sparse import Sparse
 from repro.compression.wire import Wire
 
 BITS = 8  # bits of the key that one histogram resolves
@@ -85,14 +85,6 @@ def gather(mine: Sparse, boundaries: Tensor, wire: Wire, collective: Collective)
     message, _ = rows[rank].pack(mine, most)
     received = collective.all_gather(message)
     return _join([row.unpack(one, most) for row, one in zip(rows, received, strict=True)])
-
-
-def top(gathered: Sparse, k: int) -> Sparse:
-    """Returns the k largest of a few entries in index order."""
-    if gathered.index.numel() <= k:
-        return gathered
-    kept = select(gathered.value, k).index.long()
-    return Sparse(gathered.index[kept], gathered.value[kept])
 
 
 def sum_small(x: Tensor, collective: Collective) -> Tensor:

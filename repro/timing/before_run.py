@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +154,7 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
     algorithm = aggregator.load(config, shapes, rank)
     if wraps:
         moments = [dilation * moment for moment in calibration.ready]
-        model = sleeping_model.StandIn(shapes, moments, rank.sleep_until)
+        model = sleeping_model.StandIn(shapes, moments, rank.now, rank.sleep_until)
         wrapped = algorithm.wrap(model, rank.collective)
         seconds = time_it(lambda: wrapped().backward())
         end = max(calibration.ready)
@@ -163,13 +162,6 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
         plays = [wire_replay.play(part[rank.number], wire) for part in bucketed(calibration)]
         work = compress(worker, calibration)
         starts = [moment + sum(work[: i + 1]) for i, moment in enumerate(ready(worker, calibration))]
-        seconds, end = time_it(lambda: play_at([dilation * s for s in starts], plays, rank.sleep_until)), starts[-1]
+        slowed = [dilation * moment for moment in starts]
+        seconds, end = time_it(lambda: stated_iteration.play_at(rank, slowed, plays, [])), starts[-1]
     return calibration.iteration(communicate, max(0.0, communicate - (seconds - end)))
-
-
-def play_at(starts: Sequence[float], plays: Sequence[Callable[[], None]], sleep_until: Callable[[float], None]) -> None:
-    """Plays each bucket's messages `starts` seconds from now, or when the messages before it are done, if later."""
-    began = time.monotonic()
-    for start, play in zip(starts, plays, strict=True):
-        sleep_until(began + start)
-        play()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +12,21 @@ from torch import Tensor, nn
 class StandIn(nn.Module):
     """Sleeps in backward until `ready`, the seconds from the forward call to each layer's gradient (the first last)."""
 
-    def __init__(self, shapes: Sequence[Sequence[int]], ready: Sequence[float], sleep_until: Callable[[float], None]):
-        """`sleep_until` takes a moment of time.monotonic, and lets the watchdog know that this rank does not hang."""
+    def __init__(
+        self,
+        shapes: Sequence[Sequence[int]],
+        ready: Sequence[float],
+        now: Callable[[], float],
+        sleep_until: Callable[[float], None],
+    ):
+        """`sleep_until` takes a moment of `now`, and lets the watchdog know that this rank does not hang."""
         super().__init__()
-        self.sleep_until = sleep_until
+        self.now, self.sleep_until = now, sleep_until
         self.layers = nn.ParameterList([nn.Parameter(torch.zeros(*shape)) for shape in shapes])
         self.ready = ready
 
     def forward(self) -> Tensor:
-        began, x = time.monotonic(), torch.zeros(())
+        began, x = self.now(), torch.zeros(())
         for layer, moment in zip(self.layers, self.ready, strict=True):
             x = _Wait.apply(x, layer, self.sleep_until, began + moment)
         return x

@@ -314,7 +314,7 @@ def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
     ddp = pytorch_ddp.Algorithm(1, bucket_mb=bucket_mb)
 
     def body(collective):
-        wrapped = ddp.wrap(sleeping_model.StandIn(shapes, [0.0] * len(shapes), lambda moment: None), collective)
+        wrapped = ddp.wrap(sleeping_model.StandIn(shapes, [0.0] * len(shapes), lambda: 0.0, lambda _: None), collective)
         for _ in range(3):  # DDP settles on its buckets after the first
             wrapped().backward()
         return wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
