@@ -28,13 +28,13 @@ class IterationTime:
         return self.compute_s + self.compress_s + self.communicate_s - self.hidden_s
 
     @property
-    def open_s(self) -> float:
-        """Returns the seconds of communication that an iteration waits for."""
+    def exposed_s(self) -> float:
+        """Returns the seconds of exposed communication: those that an iteration waits for."""
         return self.communicate_s - self.hidden_s
 
-    def over(self, exact: IterationTime) -> float:
+    def speedup_over(self, dense: IterationTime) -> float:
         """Returns how many times as fast this is as an iteration of dense S-SGD that computes as long as this one."""
-        return replace(exact, compute_s=self.compute_s).total / self.total
+        return replace(dense, compute_s=self.compute_s).total / self.total
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> IterationTime:

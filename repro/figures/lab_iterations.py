@@ -43,7 +43,7 @@ def compared(results: Results, experiment: str) -> list[Row]:
                 "source": row["source"],
                 **{f"{part[:-2]} (ms)": 1e3 * row[part] for part in PARTS},
                 "iteration (ms)": 1e3 * time.total,
-                "over dense": time.over(dense) if dense else None,
+                "over dense": time.speedup_over(dense) if dense else None,
                 PUBLISHED: ours / theirs if ours and theirs and row["as_timed"] else None,
             }
         )

@@ -39,7 +39,7 @@ def table(results: Results) -> list[Row]:
                 "headers (%)": _headers(group),
                 "n": group.n,
                 "source": "measured",
-                "over dense": time.over(exact) if exact else None,
+                "over dense": time.speedup_over(exact) if exact else None,
             }
         )
     return sorted(rows, key=lambda row: (*(row[name] for name in PLACE), row["iteration (ms)"]))

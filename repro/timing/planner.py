@@ -274,9 +274,9 @@ def origin(node: str) -> str:
 
 def _spent(choice: Choice) -> str:
     wire, time = choice.config.network, choice.time
-    latency = min(time.open_s, choice.iteration.latency_s(wire.alpha_s))
+    latency = min(time.exposed_s, choice.iteration.latency_s(wire.alpha_s))
     shares = {
-        "compute": time.compute_s, "compress": time.compress_s, "latency": latency, "bytes": time.open_s - latency,
+        "compute": time.compute_s, "compress": time.compress_s, "latency": latency, "bytes": time.exposed_s - latency,
     }  # fmt: skip
     most = max(shares, key=shares.__getitem__)
     said = ", ".join(f"{name} {share / choice.seconds:.0%}" for name, share in shares.items())

@@ -167,9 +167,9 @@ def measure(
     for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []
         (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank, 1)
-        open_s = (whole - starts[-1]) / dilation  # what the iteration waits for
-        sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation if ready else open_s
-        hidden_s = max(0.0, sent_s - open_s) / calibration.period if ready else None
+        exposed_s = (whole - starts[-1]) / dilation  # what the iteration waits for
+        sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation if ready else exposed_s
+        hidden_s = max(0.0, sent_s - exposed_s) / calibration.period if ready else None
         found.append(calibration.iteration(sent_s / calibration.period, hidden_s))
     return found
 

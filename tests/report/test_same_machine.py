@@ -53,7 +53,9 @@ def test_compute_stays_with_what_was_measured_to_hide_behind_it() -> None:
     assert [[time["compute_s"] for time in each] for each in found] == [[0.2, 0.2], [0.2, 0.2], [0.2, 0.4]]
     assert [time["hidden_s"] for time in found[2]] == [0.005, 0.01], "half as much compute hides half as much"
     slow, exact = IterationTime.of(found[2][1]), IterationTime(0.2, 0.0, 1.0)
-    assert slow.over(exact) == pytest.approx(1.4 / slow.total), "dense computes as long as what it is compared with"
+    assert slow.speedup_over(exact) == pytest.approx(1.4 / slow.total), (
+        "dense computes as long as what it is compared with"
+    )
 
 
 def test_compute_of_a_stage_is_not_averaged_with_that_of_a_whole_network() -> None:

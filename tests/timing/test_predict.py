@@ -53,7 +53,7 @@ def test_overlap_hides_what_backward_covers_and_no_more() -> None:
     assert len(beside.messages) > 5
     fast, slow = beside.parts(0.0, 1e-10), beside.parts(0.0, 1e-6)
     last = max(path.seconds(0.0, 1e-10) for path in beside.messages[-1])
-    assert fast.open_s == pytest.approx(last)  # all but the last bucket
+    assert fast.exposed_s == pytest.approx(last)  # all but the last bucket
     assert slow.hidden_s <= 0.1 + 0.01  # half of the 0.2 s, and later buckets' compress
     assert beside.seconds(0.0, 1e-8) < plain.seconds(0.0, 1e-8)
     assert beside.parts(0.0, 1e-8).communicate_s == pytest.approx(plain.parts(0.0, 1e-8).communicate_s, rel=0.01)
