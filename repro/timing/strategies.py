@@ -56,8 +56,6 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
         raise ConfigError("the strategies need a density: type algo=gtopk,... too")
     counts = {model: sorted({one.nodes for one in configs if one.model.name == model}) for model in reversed(firsts)}
     check_alike([config for config in configs if config.algo.sparse])
-    for config in firsts.values():
-        node_profile.check_published(config, "what they are of: here there are no others")
     density = rounded(next(iter(firsts.values())).density)
     kept = known.keys() - {(model, nodes) for model in counts for nodes in counts[model]}
     if kept and before["networks"] != rounded(wires):
@@ -73,6 +71,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
         if asked and images - {asked}:
             raise kept_times.other(OUT, f"images of a step of {model} on a node", max(images), asked)
     settings = settings_of(before, [firsts[model] for model in counts])
+    for config in firsts.values():
+        node_profile.check_published(config, "what they are of: here there are no others")
     same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
