@@ -26,14 +26,17 @@ _open, _os = io.open, {name: getattr(os, name) for name in (*CALLS, "fsync", "op
 
 
 class Disk:
-    """Counts the operations under `root`; `done` has their names. At number `at`, from 0 on, it fails as `fault` says.
+    """Counts the operations under `root`; `log` has their names. At `at` it fails as `fault` says.
+
+    That is a number, from 0 on, or the name of an operation whose first one is meant: ranks that make the same folder
+    at the same time make others' numbers differ.
 
     end: the process ends, in a write after half of it. full: this operation fails, and then all that need room.
     """
 
-    def __init__(self, root: Path, fault: str, at: int, log: Path):
+    def __init__(self, root: Path, fault: str, at: int | str, log: Path):
         self.root, self.fault, self.at = str(root.resolve()), fault, at
-        self.count = 0
+        self.count, self.passed = 0, False
         self.log = _os["open"](log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def install(self) -> None:
@@ -50,9 +53,11 @@ class Disk:
 
     def reached(self, operation: str, path: Any) -> bool:
         """Counts an operation; returns whether it is the one that fails."""
-        os.write(self.log, f"{operation} {kind(os.fsdecode(path))}\n".encode())
-        self.count += 1
-        return self.count - 1 == self.at
+        name = f"{operation} {kind(os.fsdecode(path))}"
+        os.write(self.log, f"{name}\n".encode())
+        now = not self.passed and self.at in (name, self.count)
+        self.count, self.passed = self.count + 1, self.passed or now
+        return now
 
     def fails(self, operation: str, path: Any, needs_room: bool) -> None:
         """Counts an operation that is done or not; ends or raises where it is to."""
@@ -64,7 +69,7 @@ class Disk:
 
     @property
     def full(self) -> bool:
-        return self.fault == "full" and self.count > self.at
+        return self.fault == "full" and self.passed
 
     def wrapped(self, name: str) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **options: Any) -> Any:

@@ -179,9 +179,15 @@ def test_a_run_that_is_told_to_stop_at_an_epochs_end_is_saved_there(tmp_path, mo
 
 def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path, capsys):
     """CUDA's state has 16 bytes, a CPU's thousands. A network without dropout draws none."""
+
+    def but_draws(states):
+        return {
+            name: {key: part for key, part in state.items() if key != "generator"} for name, state in states.items()
+        }
+
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=2")
     loop.run(run)
-    whole = bits(run.folder)
+    whole = but_draws(bits(run.folder))
     places = sorted((run.folder / "checkpoints").glob("step-*"))
     for place in places[1:]:
         shutil.rmtree(place)
@@ -194,7 +200,7 @@ def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path
     run_folder.write_status(run.folder, "running", 2, 3)
     loop.run(run)
     assert "after step 2" in capsys.readouterr().err
-    assert equal(bits(run.folder), whole)
+    assert equal(but_draws(bits(run.folder)), whole)
 
 
 def test_memory_that_runs_out_is_no_damage(tmp_path, monkeypatch):

@@ -98,9 +98,10 @@ def test_a_run_survives_a_fault_at_each_operation(
         assert any(name in kind for kind in kinds), name
     said = tmp_path / "said"
     for at, name in taken:
-        place = tmp_path / f"{at}"
+        place = tmp_path / f"{at}" / "runs"  # as the straight run has it, so that operations have its names
         run, line = dataclasses.replace(whole, results=str(place)), ["run", *RUN, f"results={place}"]
-        code = in_child(command(line), Disk(place, fault, at, tmp_path / "log"), said)
+        moment = at if os.environ.get("REPRO_EXPLORE") else name
+        code = in_child(command(line), Disk(place, fault, moment, tmp_path / "log"), said)
         at_fault = f"{fault} at operation {at}, {name}: {said.read_text()}"
         assert "Traceback" not in said.read_text(), at_fault
         if fault == "end":
