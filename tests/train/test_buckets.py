@@ -170,15 +170,20 @@ def test_a_bucket_starts_while_backward_goes_on():
     assert list(seen.values()) == [True, True]
 
 
+def two_buckets(algo):
+    """Two layers of two entries, the gradient that their .grad views, and a bucket for each layer."""
+    layers = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    gradient = torch.zeros(4)
+    for number, layer in enumerate(layers):
+        layer.grad = gradient[2 * number : 2 * number + 2]
+    return layers, gradient, buckets.Buckets([slice(2, 4), slice(0, 2)], [algorithms.load(algo, 2) for _ in range(2)])
+
+
 def test_layers_without_a_gradient_are_sent_as_zeros_and_errors_come_back():
     dense = compose(["algo=dense"])[0].algo
 
     def body(collective: Collective):
-        layers = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
-        gradient = torch.zeros(4)
-        for number, layer in enumerate(layers):
-            layer.grad = gradient[2 * number : 2 * number + 2]
-        both = buckets.Buckets([slice(2, 4), slice(0, 2)], [algorithms.load(dense, 2) for _ in range(2)])
+        layers, gradient, both = two_buckets(dense)
         limit = [10.0]
 
         def check(bucket):
@@ -203,11 +208,7 @@ def test_after_a_bucket_that_one_rank_refuses_that_rank_sends_nothing():
     dense = compose(["algo=dense"])[0].algo
 
     def body(collective: Collective):
-        layers = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
-        gradient = torch.zeros(4)
-        for number, layer in enumerate(layers):
-            layer.grad = gradient[2 * number : 2 * number + 2]
-        both = buckets.Buckets([slice(2, 4), slice(0, 2)], [algorithms.load(dense, 2) for _ in range(2)])
+        layers, gradient, both = two_buckets(dense)
         overlap = buckets.Overlap(both, layers, gradient, collective, lambda bucket: check_finite(bucket, ""))
         overlap.arm()
         (layers[0].sum() + layers[1].sum() * (torch.inf if collective.rank else 1.0)).backward()
