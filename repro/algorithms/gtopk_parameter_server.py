@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -44,3 +46,8 @@ class Algorithm(algorithms.Algorithm):
     @staticmethod
     def cost(size: int, parameters: int, k: int, wire: str = "pairs") -> Cost:
         return Cost(message_bytes(wire, k, parameters) * (size - 1), 2 * (size - 1))
+
+    @staticmethod
+    def path(cost: Cost, **options: Any) -> Cost:
+        """Counts what the server gets before what it sends, which is as much."""
+        return Cost(2 * cost.bytes, cost.rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,11 @@ class Algorithm(algorithms.Algorithm):
     @staticmethod
     def cost(size: int, parameters: int, k: int) -> Cost:
         return Cost(4 * parameters * (size - 1), 2 * (size - 1))
+
+    @staticmethod
+    def path(cost: Cost, **options: Any) -> Cost:
+        """Counts what the server gets before what it sends, which is as much."""
+        return Cost(2 * cost.bytes, cost.rounds)
 
 
 def through_server(x: Tensor, combine: Callable[[list[Tensor]], Tensor], collective: Collective) -> Tensor:

@@ -21,7 +21,7 @@ from repro.waiting import waiting
 from repro.whole_files import explain
 
 if TYPE_CHECKING:
-    from repro.train.loop import BeforeRun
+    from repro.train.training import BeforeRun
 
     Foresee = Callable[[list[Config]], Forecast]
 

@@ -72,6 +72,8 @@ def test_auto_weighs_small_and_large_messages_as_a_run_has_them(tmp_path: Path):
         ["algo=gtopk", "bucket_mb=1", "scope=bucket"],
         ["algo=gtopk"],
         ["algo=gtopk_butterfly"],
+        ["algo=parameter_server"],
+        ["algo=gtopk_parameter_server"],
         ["algo=dense", "bucket_mb=25"],
         ["algo=demo"],
     ],

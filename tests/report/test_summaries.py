@@ -18,7 +18,7 @@ from repro.config.schema import ConfigError
 from repro.report import from_run_folders, pool_seeds, same_settings, summaries
 from repro.report.group import Group
 from repro.runs import run_folder
-from repro.train import ending, loop
+from repro.train import ending, loop, training
 
 RUN = [
     "data=synthetic",
@@ -195,14 +195,14 @@ def test_a_run_that_failed_between_two_lines_of_its_status_counts_up_to_its_last
     """Status is written every two seconds; a run that failed after it was left out, as if steps were missing."""
     settings = [*tiny_runs.QUICK, "nodes=1", "batch_per_node=8", "scale_schedule=false", "epochs=3"]
     run = tiny_runs.config(tmp_path, *settings)
-    real, taken = loop.train_step, itertools.count()
+    real, taken = training.train_step, itertools.count()
 
     def breaks(*arguments: Any) -> Any:
         if next(taken) == 12:
             raise RuntimeError("broken")
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "train_step", breaks)
+    monkeypatch.setattr(training, "train_step", breaks)
     with pytest.raises(Exception, match="broken"):
         loop.run(run)
     (group,) = from_run_folders.collect(tmp_path, stopped=True)[0]["default"]["groups"]

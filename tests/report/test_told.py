@@ -206,8 +206,8 @@ def test_no_momentum_over_the_whole_schedule_is_told_as_the_summaries_have_it() 
 
     sentences = (
         "end at N % with a training loss of N, where gTop-k with momentum has N % and N and dense N % and N "
-        "(n = 3 each). Before the first drop of the learning rate it is ahead of dense of the same seed, by N points on "
-        "average over epochs 11 to 81, and over the last 19 epochs N behind; gTop-k with momentum is N ahead and N "
+        "(n = 3 each). Before the first drop of the learning rate it is ahead of dense of the same seed, by N points "
+        "on average over epochs 11 to 81, and over the last 19 epochs N behind; gTop-k with momentum is N ahead and N "
         "behind with that seed, N behind and N ahead with seed 1."
     )
     said = told(sentences)

@@ -1,47 +1,22 @@
-"""Buckets and overlap: the same bits as without, whatever comes first; what they hide; levels of a cluster."""
+"""Buckets and overlap: the same bits as without, whatever comes first; what they hide."""
 
-import functools
 import threading
 from types import SimpleNamespace
 
 import pytest
-import thread_ranks
 import torch
+from bucket_runs import CPU, config, trained
 from thread_ranks import on_ranks
-from tiny_runs import latest
 
-from repro import algorithms, models
-from repro.algorithms import ddp as pytorch_ddp
-from repro.cluster import ranks
+from repro import algorithms
 from repro.comm import bucket_spans
 from repro.comm.collective import Collective
-from repro.comm.subset import among
 from repro.config.compose import compose
-from repro.config.schema import Config, RunError
-from repro.runs import checkpoint, run_folder
-from repro.timing import dry_run, sleeping_model
+from repro.config.schema import RunError
+from repro.runs import run_folder
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
-from repro.train.hierarchical import Hierarchical, inside
 from repro.user_loop import check_finite
-
-IMAGES = ["data=synthetic", "data.image_size=8", "data.train_images=64", "data.test_images=16"]
-TINY = [*IMAGES, "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "nodes=2"]
-CPU = torch.device("cpu")
-
-
-def config(folder, *overrides: str) -> Config:
-    return compose([*TINY, f"results={folder}", *overrides])[0]
-
-
-def weights(folder) -> torch.Tensor:
-    _, target = latest(folder)
-    return checkpoint.load(target, "shared.pt", CPU)["parameters"]
-
-
-def trained(run: Config) -> torch.Tensor:
-    assert loop.run(run, before_a_run)["state"] == "done"
-    return weights(run.folder)
 
 
 def test_buckets_are_whole_layers_from_the_last_to_the_first():
@@ -226,110 +201,3 @@ def test_after_a_bucket_that_one_rank_refuses_that_rank_sends_nothing():
 def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite"):
         loop.run(config(tmp_path, "algo=dense", "steps=20", "lr=1e30", "bucket_mb=0.3", "overlap=on"))
-
-
-@pytest.mark.parametrize("machines", [["a", "a", "b", "b"], ["a", "b", "a", "c", "a"], ["a"] * 3, ["a", "b", "c"]])
-def test_levels_give_the_mean_of_all_and_count_what_crosses_machines(machines):
-    size, m = len(machines), 40
-    x = torch.randint(-9, 10, (size, m), generator=torch.Generator().manual_seed(size)).float()
-    dense = compose(["algo=dense"])[0].algo
-
-    def body(collective: Collective):
-        algorithm = Hierarchical(lambda: algorithms.load(dense, m), machines, collective.rank)
-        update = algorithm.step(x[collective.rank].clone(), collective)
-        return update, collective.traffic
-
-    ranks = on_ranks(size, body, "gloo")
-    assert all(torch.equal(update, ranks[0][0]) for update, _ in ranks)
-    assert torch.allclose(ranks[0][0], x.mean(0), atol=1e-5)
-    assert sum(t.bytes_sent for _, t in ranks) == sum(t.bytes_received for _, t in ranks)
-    crossing = [t.bytes_sent - inside(machines, rank, t.rounds) for rank, (_, t) in enumerate(ranks)]
-    leaders = [machines.index(machine) for machine in sorted(set(machines))]
-    assert all(crossing[rank] == 0 for rank in range(size) if rank not in leaders)
-    assert (sum(crossing) > 0) == (len(leaders) > 1)
-
-
-def test_a_ring_among_some_ranks_gives_them_one_sum():
-    def body(collective: Collective):
-        if collective.rank == 1:
-            return None
-        x = torch.arange(7.0) + collective.rank
-        return among(collective, [0, 2, 3]).all_reduce(x)
-
-    found = on_ranks(4, body)
-    assert all(torch.equal(found[rank], 3 * torch.arange(7.0) + 5) for rank in (0, 2, 3))
-
-
-def test_a_run_on_made_up_machines(tmp_path):
-    levels = ("nodes=4", "machines=2", "hierarchical=true", "bucket_mb=0.3", "scope=bucket", "overlap=on")
-    run = config(tmp_path, "algo=gtopk_butterfly", *levels, "steps=2", "compare_every=1")
-    assert loop.run(run, before_a_run)["state"] == "done"
-    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
-    assert all(0 < line["bytes_inside"] < line["bytes_sent"] for line in lines)
-    (time,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
-    assert 0 < time["communicate_s"] < 0.1  # what stays inside a machine costs nothing
-
-
-def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_path):
-    dense, ddp = (config(tmp_path, f"algo={name}", "steps=3", "accumulate=2") for name in ("dense", "ddp"))
-    assert torch.allclose(trained(dense), trained(ddp), atol=1e-5)
-    (*_, line) = [line for line in run_folder.read_metrics(ddp.folder) if line["kind"] == "step"]
-    assert line["bytes_sent"] == pytest.approx(4 * 269722, rel=1e-5)
-    assert line["rounds"] == 2  # the ring of one bucket
-    (time,) = [line for line in run_folder.read_metrics(ddp.folder) if line["kind"] == "iteration_time"]
-    assert time["communicate_s"] > 0
-
-
-def test_what_ddp_has_sent_in_a_step_that_is_skipped_is_counted(tmp_path):
-    run = config(tmp_path, "algo=ddp", "steps=4", "lr=1e30", "on_nonfinite=skip")
-    assert loop.run(run)["state"] == "done"
-    lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
-    assert any(line.get("skipped") for line in lines)
-    assert len({line["bytes_sent"] for line in lines}) == 1 and lines[0]["bytes_sent"] > 1e6
-
-
-def test_the_hooks_of_ddp_send_less(tmp_path):
-    """Both by the same processes, each of which imports for seconds what DDP needs."""
-    settings = ["algo=ddp", "steps=4", "compare_every=1", "cluster=processes"]
-    share = {"fp16": 0.5, "powersgd": 0.05}
-    runs = {hook: config(tmp_path, *settings, f"algo.hook={hook}") for hook in share}
-    main = functools.partial(thread_ranks.train_each, list(runs.values()))
-    ranks.launch(runs["fp16"], main, loop.load_data)
-    for hook, run in runs.items():
-        assert run_folder.state(run.folder) == "done"
-        (*_, line) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
-        tolerance = 0.5 if hook == "powersgd" else 1e-3
-        assert line["bytes_sent"] == pytest.approx(4 * 269722 * share[hook], rel=tolerance)
-        shapes = [layer.shape for layer in models.sized_only(run).parameters()]
-        (modelled, _) = dry_run.all_rounds(run.algo, 2, 269722, 0, shapes=shapes)
-        assert sum(r.sent * r.repeat for r in modelled) == pytest.approx(line["bytes_sent"], rel=1e-3)
-    first, second, third, fourth = (
-        line["bytes_sent"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"
-    )
-    assert first == second == pytest.approx(4 * 269722, rel=1e-3) and third == fourth < first / 10  # as PyTorch's hook
-
-
-@pytest.mark.parametrize("bucket_mb", [25.0, 4.0])
-def test_ddps_buckets_are_those_whose_messages_are_counted(bucket_mb):
-    shapes = [(1000, 500)] * 20  # 1.9 MB each
-    ddp = pytorch_ddp.Algorithm(1, bucket_mb=bucket_mb)
-
-    def body(collective):
-        wrapped = ddp.wrap(sleeping_model.StandIn(shapes, [0.0] * len(shapes), lambda: 0.0, lambda _: None), collective)
-        for _ in range(3):  # DDP settles on its buckets after the first
-            wrapped().backward()
-        return wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
-
-    (sizes,) = on_ranks(1, body, "gloo")
-    assert [int(size) // 4 for size in sizes.split(",")] == ddp.messages
-
-
-def test_ddp_over_gloo_finds_a_backend_for_what_a_gpu_holds():
-    """Ranks that are processes may share a GPU; DDP asks for one in its constructor."""
-
-    def backends(collective):
-        group = pytorch_ddp.process_group(collective)
-        return [group._get_backend(torch.device(name)) for name in ("cpu", "cuda")]
-
-    for on_cpu, on_gpu in on_ranks(2, backends, "gloo"):
-        assert on_cpu == on_gpu

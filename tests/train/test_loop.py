@@ -2,19 +2,16 @@
 
 import dataclasses
 import json
-import os
 import socket
 import threading
 import time
-import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_runs import QUICK, bits, config, equal
+from tiny_runs import QUICK, bits, config
 
 from repro import models
-from repro.cluster import preempt, ranks, stalls
+from repro.cluster import preempt, stalls
 from repro.comm import common_start
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
@@ -23,8 +20,7 @@ from repro.rng import derive
 from repro.runs import checkpoint, progress, run_folder
 from repro.runs.wandb_mirror import Mirror
 from repro.timing.before_run import before_a_run
-from repro.train import evaluation, loop, saved_state
-from repro.train.replica import Replica
+from repro.train import evaluation, loop, saved_state, training
 from repro.train.step import Worker, train_step
 
 
@@ -220,83 +216,11 @@ def test_the_measured_iteration_is_one_of_the_density_that_the_run_ends_with(tmp
         return dataclasses.replace(done, time=IterationTime(1.0, density, 2.0))
 
     monkeypatch.setattr(socket, "gethostname", lambda: threading.current_thread().name)  # a machine for each rank
-    monkeypatch.setattr(loop, "train_step", stepped)
+    monkeypatch.setattr(training, "train_step", stepped)
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=12", "density_warmup=[0.25]")  # 8 steps an epoch
     loop.run(run)
     (line,) = (line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time")
     assert (line["source"], line["compress_s"]) == ("measured", run.density)
-
-
-def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monkeypatch):
-    cores, computing, replicas, alive = len(os.sched_getaffinity(0)), set(), weakref.WeakSet(), []
-    most, micro_batches = [], []
-    compute, made = Worker._backward, Replica.__init__
-
-    def backward(worker, batches):
-        computing.add(worker.rank.number)
-        most.append(len(computing))
-        micro_batches.append(len(batches))
-        loss = compute(worker, batches)
-        computing.remove(worker.rank.number)
-        return loss
-
-    def init(replica, *arguments):
-        made(replica, *arguments)
-        replicas.add(replica)
-        alive.append(len(replicas))
-
-    monkeypatch.setattr(Worker, "_backward", backward)
-    monkeypatch.setattr(Replica, "__init__", init)
-    size = 2 * cores + 1
-    loop.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3", "accumulate=2"), before_a_run)
-    assert max(most) <= cores
-    # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
-    assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
-    assert len(alive) == 2 * size and max(alive) <= size
-
-
-@pytest.mark.parametrize("algo", ["dense", "gtopk", "oktopk", "decentralized"])
-def test_messages_in_memory_train_to_the_bit_as_gloos_do(algo, tmp_path, monkeypatch):
-    """Their bytes are counted alike, so that the records are the same too, but for seconds."""
-    found = {}
-    for messages in ("gloo", "memory"):
-        asked = [f"algo={algo}", "nodes=3", "steps=4", f"cluster.messages={messages}"]
-        run = config(tmp_path / messages, *QUICK, *asked)
-        if messages == "memory":
-            monkeypatch.setattr(ranks, "_join", None)
-        assert loop.run(run)["state"] == "done"
-        steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
-        counted = [[line[name] for name in ("loss", "bytes_sent", "messages")] for line in steps]
-        found[messages] = run.run_id, bits(run.folder), counted
-    assert len(counted) == 4 and equal(found["gloo"], found["memory"])
-
-
-def test_a_rank_whose_parameters_have_other_bits_ends_the_run_by_name(tmp_path, monkeypatch):
-    update = Replica.apply
-
-    def one_bit_off(replica, *arguments):
-        update(replica, *arguments)
-        if threading.current_thread().name == "rank-3":
-            replica.parameters.data[0] += 1
-
-    monkeypatch.setattr(Replica, "apply", one_bit_off)
-    words = [*QUICK, "nodes=4", "steps=3", "compare_every=2", "algo=dense"]
-    with pytest.raises(RunError, match="after step 2 the parameters of rank 3 differ from those of rank 0"):
-        loop.run(config(tmp_path, *words))
-
-
-def test_ranks_are_compared_with_those_of_their_stage(tmp_path):
-    training = object.__new__(loop.Training)
-    training.config = config(tmp_path, "nodes=6", "stages=2")
-    training.worker = SimpleNamespace(
-        algorithm=SimpleNamespace(mixes=False), replica=SimpleNamespace(digest=lambda: "")
-    )
-    told = ["first", "second"] * 3
-    training.rank = SimpleNamespace(control=SimpleNamespace(gather_objects=lambda digest: told))
-    training.compare(10)
-    told[3] = told[5] = "another"
-    with pytest.raises(RunError, match="after step 10 the parameters of rank 3, 5 differ from those of rank 1"):
-        training.compare(10)
 
 
 @pytest.mark.parametrize("algo, inside", [("ddp", "DistributedDataParallel's backward"), ("dense", None)])

@@ -1,0 +1,88 @@
+"""Ranks of one training: threads in turn, messages in memory, and the same bits on all."""
+
+import os
+import threading
+import weakref
+from types import SimpleNamespace
+
+import pytest
+from tiny_runs import QUICK, bits, config, equal
+
+from repro.cluster import ranks
+from repro.config.schema import RunError
+from repro.runs import run_folder
+from repro.timing.before_run import before_a_run
+from repro.train import loop
+from repro.train.replica import Replica
+from repro.train.step import Worker
+from repro.train.training import Training
+
+
+def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monkeypatch):
+    cores, computing, replicas, alive = len(os.sched_getaffinity(0)), set(), weakref.WeakSet(), []
+    most, micro_batches = [], []
+    compute, made = Worker._backward, Replica.__init__
+
+    def backward(worker, batches):
+        computing.add(worker.rank.number)
+        most.append(len(computing))
+        micro_batches.append(len(batches))
+        loss = compute(worker, batches)
+        computing.remove(worker.rank.number)
+        return loss
+
+    def init(replica, *arguments):
+        made(replica, *arguments)
+        replicas.add(replica)
+        alive.append(len(replicas))
+
+    monkeypatch.setattr(Worker, "_backward", backward)
+    monkeypatch.setattr(Replica, "__init__", init)
+    size = 2 * cores + 1
+    loop.run(config(tmp_path, *QUICK, "algo=gtopk", f"nodes={size}", "steps=3", "accumulate=2"), before_a_run)
+    assert max(most) <= cores
+    # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
+    assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
+    assert len(alive) == 2 * size and max(alive) <= size
+
+
+@pytest.mark.parametrize("algo", ["dense", "gtopk", "oktopk", "decentralized"])
+def test_messages_in_memory_train_to_the_bit_as_gloos_do(algo, tmp_path, monkeypatch):
+    """Their bytes are counted alike, so that the records are the same too, but for seconds."""
+    found = {}
+    for messages in ("gloo", "memory"):
+        asked = [f"algo={algo}", "nodes=3", "steps=4", f"cluster.messages={messages}"]
+        run = config(tmp_path / messages, *QUICK, *asked)
+        if messages == "memory":
+            monkeypatch.setattr(ranks, "_join", None)
+        assert loop.run(run)["state"] == "done"
+        steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+        counted = [[line[name] for name in ("loss", "bytes_sent", "messages")] for line in steps]
+        found[messages] = run.run_id, bits(run.folder), counted
+    assert len(counted) == 4 and equal(found["gloo"], found["memory"])
+
+
+def test_a_rank_whose_parameters_have_other_bits_ends_the_run_by_name(tmp_path, monkeypatch):
+    update = Replica.apply
+
+    def one_bit_off(replica, *arguments):
+        update(replica, *arguments)
+        if threading.current_thread().name == "rank-3":
+            replica.parameters.data[0] += 1
+
+    monkeypatch.setattr(Replica, "apply", one_bit_off)
+    words = [*QUICK, "nodes=4", "steps=3", "compare_every=2", "algo=dense"]
+    with pytest.raises(RunError, match="after step 2 the parameters of rank 3 differ from those of rank 0"):
+        loop.run(config(tmp_path, *words))
+
+
+def test_ranks_are_compared_with_those_of_their_stage(tmp_path):
+    one = object.__new__(Training)
+    one.config = config(tmp_path, "nodes=6", "stages=2")
+    one.worker = SimpleNamespace(algorithm=SimpleNamespace(mixes=False), replica=SimpleNamespace(digest=lambda: ""))
+    told = ["first", "second"] * 3
+    one.rank = SimpleNamespace(control=SimpleNamespace(gather_objects=lambda digest: told))
+    one.compare(10)
+    told[3] = told[5] = "another"
+    with pytest.raises(RunError, match="after step 10 the parameters of rank 3, 5 differ from those of rank 1"):
+        one.compare(10)
