@@ -1,15 +1,16 @@
-"""Reads the numbers that docs/paper.md tells by hand."""
+"""Reads the numbers that docs/paper.md and docs/accuracy.md tell by hand."""
 
 import re
 from pathlib import Path
 
 JPEG = "cifar10 (JPEG folder)"  # what is told is of runs on these images, unless it says others
-TEXT = " ".join((Path(__file__).parents[1] / "docs/paper.md").read_text().split())
+PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("paper.md", "accuracy.md")]
+TEXT = " ".join(" ".join(page.read_text().split()) for page in PAGES)
 
 
 def told(sentences: str) -> list[float]:
-    """Returns the numbers that the page has in place of each N of `sentences`, in which [...] is any text between."""
+    """Returns the numbers that the pages have in place of each N of `sentences`, in which [...] is any text between."""
     pattern = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?").replace("N", r"(-?\d+(?:\.\d+)?)")
     said = re.search(pattern, TEXT)
-    assert said, f"the page does not say: {sentences}"
+    assert said, f"the pages do not say: {sentences}"
     return [float(number) for number in said.groups()]

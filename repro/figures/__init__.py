@@ -41,6 +41,7 @@ OURS = (
 STORY = (
     "claims",
     "accuracies",
+    "whole_schedules",
     "tree_and_bytes",
     "selection_example",
     "select_from_k_times_P",
@@ -50,6 +51,9 @@ STORY = (
     "batch_sensitivity",
     "gap_over_moves",
     "kept_accuracy",
+    "many_nodes",
+    "momentum",
+    "momentum_rules",
     "language",
     "point_to_point",
     "allreduce_time",

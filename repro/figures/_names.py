@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from repro.figures import _draw
+from repro.report import momentum
+from repro.report.as_published import other_options
+from repro.report.group import Group
 from repro.tables import Row
 
 WORDS: dict[str, Callable[[Any], str]] = {
@@ -39,6 +42,17 @@ def lines(rows: Sequence[Row], *settings: str) -> dict[str, list[Row]]:
     for name, row in named:
         found.setdefault(name, []).append(row)
     return found
+
+
+def of_group(group: Group) -> str:
+    """Returns a group's algorithm and, in brackets, what of its rules and its size of updates is not as usual."""
+    algo = group.settings["algo"]
+    more = other_options(group.settings)
+    more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
+    more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
+    effective = momentum.effective_lr(group.settings)
+    more += [] if effective == momentum.usual_lr(group.model) else [f"lr {effective:g}"]
+    return _draw.algo_name(group.algo) + (f" ({', '.join(more)})" if more else "")
 
 
 def _value(row: Row, name: str) -> Any:

@@ -50,22 +50,22 @@ def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: float | 
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],
-        "format": _format(group),
-        "momentum": momentum.rule(settings),
         "lr / (1 - momentum)": momentum.effective_lr(settings),
-        "times an entry moves": moves.moves(*run),
-        "a node's entry is sent": moves.sent(*run),
-        "busiest node (bytes a step)": group.busiest_bytes,
-        "nodes": group.nodes,
-        "data": _draw.data_name(group.data),
-        "model": _draw.model_name(group.model),
         "schedule": schedule,
-        "epochs averaged": over,
-        "precision": settings["precision"],
         "n": pooled.n,
-        "training loss": group.at(epoch)["train_loss"] if pooled.n == group.n else None,  # of one group's seeds
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense - pooled.mean,
+        "training loss": group.at(epoch)["train_loss"] if pooled.n == group.n else None,  # of one group's seeds
+        "busiest node (bytes a step)": group.busiest_bytes,
+        "times an entry moves": moves.moves(*run),
+        "a node's entry is sent": moves.sent(*run),
+        "momentum": momentum.rule(settings),
+        "format": _format(group),
+        "epochs averaged": over,
+        "nodes": group.nodes,
+        "model": _draw.model_name(group.model),
+        "data": _draw.data_name(group.data),
+        "precision": settings["precision"],
     }
 
 

@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from repro.figures import _curves, _draw, _legend, _names
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
-from repro.report.as_published import other_options
-from repro.report.group import Group
 from repro.report.momentum import RULES
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
@@ -81,7 +79,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "n": pooled.n,
         **dict.fromkeys(("limit", "least", "most")),
         "model": pooled.group.model,
-        "algo": _named(pooled.group),
+        "algo": _names.of_group(pooled.group),
         "nodes": pooled.group.nodes,
         "batch_per_node": pooled.group.batch,
         "data": pooled.group.data,
@@ -92,16 +90,6 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "test_accuracy": pooled.mean / 100,
         "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
     }
-
-
-def _named(group: Group) -> str:
-    algo = group.settings["algo"]
-    more = other_options(group.settings)
-    more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
-    more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
-    effective = momentum.effective_lr(group.settings)
-    more += [] if effective == momentum.usual_lr(group.model) else [f"lr {effective:g}"]
-    return _draw.algo_name(group.algo) + (f" ({', '.join(more)})" if more else "")
 
 
 def draw(rows: list[Row]) -> Figure:

@@ -1,0 +1,76 @@
+"""Whole runs stand by stretches of the schedule, pooled over seeds, below dense of their seeds and beside others'."""
+
+from typing import Any
+
+import made_up_groups
+import pytest
+
+from repro.figures import momentum_rules, whole_schedules
+from repro.report.summaries import Results
+
+
+def whole(algo: str, seeds: list[int], every: int = 1, more: float = 0.0, **settings: Any) -> dict[str, Any]:
+    """Of 141 epochs, evaluated every so many: an accuracy is its epoch's number in thousandths, and so much `more`."""
+    group = made_up_groups.group("resnet20", algo)
+    group["settings"] |= {"scale_schedule": False, "epochs": 141, "precision": "bfloat16"} | settings
+    first = group["curve"][0]
+    epochs = [*range(every, 141, every), 141]
+    group["curve"] = [
+        first | {"epoch": epoch, "step": 390 * epoch, "test_accuracy": epoch / 1000 + more, "test_accuracy_std": None}
+        for epoch in epochs
+    ]
+    accuracies = [[epoch / 1000 + more + seed / 1000 for epoch in epochs] for seed in seeds]
+    group |= {"seeds": seeds, "runs": [f"{algo}-{seed}-{every}-{settings}" for seed in seeds]}
+    return group | {"seed_accuracies": accuracies if len(seeds) > 1 else []}
+
+
+def table(*groups: dict[str, Any], reference: list[dict[str, Any]] | None = None, **more: Any) -> list[dict[str, Any]]:
+    found = {"convergence": {"groups": list(groups)}, **{name: {"groups": own} for name, own in more.items()}}
+    return whole_schedules.table(Results({}, found, reference or []))
+
+
+def test_stretches_are_means_of_all_their_epochs() -> None:
+    often, sparse = table(whole("gtopk", [0]), whole("dense", [0], every=4))
+    assert [sparse[name] for name in whole_schedules.STRETCHES] == pytest.approx([0.3, 4.6, 11.15])
+    assert [often[name] for name in whole_schedules.STRETCHES] == [None, None, None]
+    assert sparse["end (%)"] == often["end (%)"] == pytest.approx(14.1)
+    assert sparse["momentum"] == "momentum after aggregation" and sparse["source"] == "trained, bfloat16"
+
+
+def test_points_below_dense_are_of_the_seeds_that_both_have() -> None:
+    dense, sparse, none = table(
+        whole("dense", [0, 1, 2]), whole("gtopk", [1, 2], more=-0.01), whole("topk", [0], momentum=0.0, more=-0.01)
+    )
+    assert (dense["n"], dense["below dense (points)"], dense["each seed's end (%)"]) == (3, None, "14.10, 14.20, 14.30")
+    by_name = {row["algorithm"]: row for row in (sparse, none)}
+    assert by_name["gTop-k"]["below dense (points)"] == pytest.approx(1.0)
+    (other,) = (row for name, row in by_name.items() if name != "gTop-k")
+    assert "lr 0.1" in other["algorithm"] and other["below dense (points)"] is None, "of another size of updates"
+
+
+def test_seeds_of_one_setting_in_two_experiments_have_one_row_and_short_runs_none() -> None:
+    short = whole("topk", [0]) | {"runs": ["short"]}
+    short["settings"]["epochs"] = 15
+    (row,) = table(whole("gtopk", [0]), short, momentum=[whole("gtopk", [3], more=0.1)])
+    assert (row["n"], row["each seed's end (%)"]) == (2, "14.10, 24.10")
+    assert row["training loss"] is None, "it is of one group's seeds"
+
+
+def test_curves_of_others_are_pooled_by_setting() -> None:
+    run = {"model": "resnet20", "batch_per_node": 32, "lr": 0.1, "density": 0.001, "algo": "topk", "nodes": 4, "job": 1}
+    curves = [run | {"test_accuracy": [float(value)] * 140} for value in (80, 90)]
+    far = run | {"nodes": 16, "test_accuracy": [50.0] * 140}
+    *_, row = table(whole("gtopk", [0]), reference=[*curves, far])
+    assert (row["source"], row["n"], row["nodes"]) == ("reference", 2, 4)
+    assert [row[name] for name in whole_schedules.STRETCHES] == [85.0] * 3
+    assert len(table(whole("gtopk", [0]), reference=[*curves, far])) == 2
+
+
+def test_a_line_of_the_momentum_table_has_all_rules_of_an_algorithm() -> None:
+    found = [whole("gtopk", [0, 1], epochs=15), whole("gtopk", [0], epochs=15, momentum=0.0, lr=1.0)]
+    for group in found:
+        group["curve"] = group["curve"][:15]
+        group["seed_accuracies"] = [own[:15] for own in group["seed_accuracies"]]
+    (row,) = momentum_rules.table(Results({}, {"momentum": {"groups": found}}, []))
+    cells = [value for name, value in row.items() if name.endswith("% (n)")]
+    assert cells == ["1.4 (2)", None, None, "1.3 (1)"] and row["epochs"] == "mean of 11 to 15"

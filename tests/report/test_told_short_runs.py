@@ -1,0 +1,120 @@
+"""What docs/accuracy.md tells by hand of short runs holds: its numbers are those of the summaries."""
+
+import statistics
+
+import pytest
+from told_in_paper import JPEG, told
+
+from repro.figures import many_nodes, momentum
+from repro.report import intervals, summaries
+from repro.report.group import Group
+from repro.report.momentum import RULES
+
+
+def usual(group: Group, epochs: int, precision: str) -> bool:
+    """Returns whether it is of ResNet-20 on 4 nodes at the paper's density, with so many epochs."""
+    settings = group.settings
+    of_four = (group.model, group.nodes, group.data) == ("resnet20", 4, JPEG) and settings["density"] in (1, 0.001)
+    return of_four and (settings["epochs"], settings["precision"], settings["steps"]) == (epochs, precision, None)
+
+
+def of_seeds(group: Group, epochs: range) -> dict[int, float]:
+    """Returns each seed's mean accuracy of these epochs, in percent."""
+    curves = group.seed_accuracies or [[row["test_accuracy"] for row in group.curve]]
+    at = [place for place, row in enumerate(group.curve) if row["epoch"] in epochs]
+    return {s: 100 * statistics.fmean(own[p] for p in at) for s, own in zip(group.seeds, curves, strict=True)}
+
+
+LATE = range(11, 16)
+
+
+def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
+    found = summaries.load()
+
+    def below(experiment: str, epochs: int, density: float = 0.001) -> tuple[float, int]:
+        groups = [g for g in found.groups(experiment) if g.model == "resnet20" and g.nodes == 4 and g.compressed]
+        of_these = [g for g in groups if (g.settings["epochs"], g.settings["precision"]) == (epochs, "float32")]
+        (dense,) = (g for g in of_these if g.algo == "dense")
+        (sparse,) = (g for g in of_these if (g.algo, g.settings["density"]) == ("gtopk", density))
+        both = dense.curve[-1]["test_accuracy"], sparse.curve[-1]["test_accuracy"]
+        return 100 * (both[0] - both[1]), min(dense.n, sparse.n)
+
+    gaps = [below("density_sensitivity", 3), below("convergence", 5), below("convergence", 15)]
+    said = told(
+        "Compressed to 3 epochs, gTop-k is N points below dense, to 5, N, and to 15, N ([...] float32; n = N, N and N)"
+    )
+    assert said == pytest.approx([*(gap for gap, _ in gaps), *(n for _, n in gaps)], abs=0.051)
+    assert told("puts sparse updates up to N points behind") == [round(gaps[0][0])]
+    (denser,) = told("and gTop-k is N points below dense then (n = 1;")
+    assert (denser, 1) == pytest.approx(below("density_sensitivity", 3, 0.05), abs=0.051)
+    dense, sparse = (
+        next(g for g in found.groups("convergence") if g.algo == name and not g.compressed and usual(g, 15, "float32"))
+        for name in ("dense", "gtopk")
+    )
+    late = [statistics.fmean(of_seeds(group, LATE).values()) for group in (dense, sparse)]
+    said = told("leave it N points behind by the mean of the last 5 (float32, n = N)")
+    assert said == pytest.approx([late[0] - late[1], dense.n], abs=0.051) and dense.n == sparse.n
+
+
+def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
+    late: dict[tuple[str, str], dict[int, float]] = {}
+    for group in summaries.load().groups("convergence"):
+        for precision in ("float32", "bfloat16"):
+            lengths = (15, group.settings["schedule_epochs"])
+            if not group.compressed and any(usual(group, epochs, precision) for epochs in lengths):
+                late.setdefault((group.algo, precision), {}).update(of_seeds(group, LATE))
+    gaps = [
+        intervals.of_pairs([late[algo, "bfloat16"][seed] - late[algo, "float32"][seed] for seed in (0, 1)])
+        for algo in ("dense", "gtopk")
+    ]
+    said = told("dense has N points less in bfloat16 (90 % interval -N to +N) and gTop-k N more (-N to +N):")
+    assert gaps[0].mean < 0 < gaps[1].mean
+    assert said == pytest.approx([part for gap in gaps for part in (abs(gap.mean), -gap.low, gap.high)], abs=0.051)
+
+
+def test_gtopk_exact_beside_gtopk_is_told_as_the_summaries_have_it() -> None:
+    found = summaries.load()
+    (exact,) = (g for g in found.groups("momentum") if g.algo == "gtopk_exact" and g.settings["momentum"] == 0.9)
+    (whole,) = (g for g in found.groups("convergence") if g.algo == "gtopk" and usual(g, 141, "bfloat16"))
+    own, other = of_seeds(exact, LATE), of_seeds(whole, LATE)
+    assert exact.schedule == "first 15 of 141 epochs" and exact.seeds == [0, 1]
+    said = told("with momentum `gtopk_exact` is N and N points below `gtopk` of the same seed")
+    assert said == pytest.approx([other[seed] - own[seed] for seed in (0, 1)], abs=0.0051)
+
+
+def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
+    after, before, masked, none = RULES
+    trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained"]
+    first = {
+        (row["algo"], row["rule"]): row["test_accuracy"] for row in trained if (row["nodes"], row["epoch"]) == (4, 15)
+    }
+    many = {
+        (row["algo"], row["rule"]): row["test_accuracy"] for row in trained if (row["nodes"], row["epoch"]) == (32, 15)
+    }
+    compressed = [name for name, rule in first if rule == after and name != "dense"]
+    assert {"gTop-k", "Top-k", "1-bit SGD", "gTop-k exact", "gTop-k butterfly"} <= set(compressed)
+    for name in compressed:
+        with_any = [value for (algo, rule), value in first.items() if algo == name and rule != none]
+        assert first[name, none] > max(with_any) - 0.005, "as well or better without"
+        assert first[name, after] == min(with_any), "after aggregation is the worst"
+        if (name, masked) in first:
+            assert first[name, masked] > first[name, after]
+    assert first["dense", after] > first["dense", none]
+    assert first["gTop-k (clipped)", masked] < first["gTop-k", after] < first["gTop-k", masked]
+    loses = {name: first[name, none] - first[name, after] for name in compressed}
+    assert max(loses, key=lambda name: loses[name]) == "gTop-k (exact rule)"
+    assert first["Top-k (delivered, boost 6)", masked] < first["Top-k", masked]
+    assert many["gTop-k (clipped)", masked] < many["gTop-k", after]
+
+
+def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
+    table = [row for row in many_nodes.table(summaries.load()) if row["schedule"] == "first 15 of 141 epochs"]
+    rows = {
+        (row["algorithm"], row["density"], row["lr / (1 - momentum)"]): row["below dense (points)"] for row in table
+    }
+    large, plain = (rows["gTop-k corrected", 0.032, size] for size in (4, 1))
+    few = rows["gTop-k corrected", 0.001, 1]
+    assert large < rows["dense", 1, 4] < rows["dense", 1, 1] == 0 < plain
+    assert few - plain > plain - large, "the density does most of that"
+    (scalecom,) = (row for row in table if row["algorithm"] == "ScaleCom")
+    assert scalecom["below dense (points)"] > few, "no nearer to dense"
