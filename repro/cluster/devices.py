@@ -57,3 +57,10 @@ def own_stream(device: torch.device) -> None:
     """Gives this thread a stream of its own: on the one of all threads, ranks' kernels would wait for each other's."""
     if device.type == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+def of_one(config: Config) -> torch.device:
+    """Returns the device of a run's rank 0, taken for this thread. Raises ConfigError."""
+    device = device_of(config, Place(0, 1, 0, 1))
+    take(device)
+    return device

@@ -18,7 +18,15 @@ from repro.config.compose import named_network
 from repro.config.schema import Config
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
-from repro.timing import node_profile, pipelined, sleeping_model, stated_iteration, stated_stages, wire_replay
+from repro.timing import (
+    compress_time,
+    node_profile,
+    pipelined,
+    sleeping_model,
+    stated_iteration,
+    stated_stages,
+    wire_replay,
+)
 from repro.timing.one_rank import Calibration, calibrate
 from repro.train import aggregator, buckets
 from repro.train.split import settled
@@ -75,7 +83,7 @@ def of_stages(config: Config, rank: Rank) -> list[dict[str, Any]]:
     shapes = node_profile.layers(config)
     peers = dataclasses.replace(config, nodes=config.nodes // config.stages, stages=1, cuts=[])
     parameters = sum(block.parameters for block in split.blocks)
-    one = pipelined.iteration(config, split, node_profile.compress(peers, parameters, shapes))
+    one = pipelined.iteration(config, split, compress_time.compress(peers, parameters, shapes))
     wires = (config.network, *map(named_network, config.also_on))
     return [
         time_line(dataclasses.replace(config, network=wire), "modelled", one.parts(Link(*ends)))

@@ -5,8 +5,11 @@ Usually one rank runs after the other, without threads or copies, so that thousa
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +21,12 @@ from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
-from repro.comm.traffic import HEADERS_BYTES, Round, Traffic, ring
+from repro.comm.traffic import HEADERS_BYTES, Round, ring
 from repro.comm.transport import MemoryTransport, Wires
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
+from repro.timing.one_rank import Recorder
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
 MOST_THREADS = 256  # ranks that can run at once, where messages depend on values
@@ -101,7 +105,7 @@ def all_rounds(
     """
     ranks = range(size) if ranks is None else ranks
     if algorithms.of(algo).messages_depend_on_values:
-        rounds = _run_all(algo, size, parameters, k)
+        rounds, _ = all_at_once(algo, size, parameters, k)
         return [rounds[rank] for rank in ranks]
     if not algo.sparse:
         return [_of_size(algo, rank, size, parameters, shapes) for rank in ranks]
@@ -168,20 +172,40 @@ def check_ranks(algo: Algo, size: int) -> None:
         )
 
 
-def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]]:
+@dataclass(frozen=True)
+class Lone:
+    """Holds what rank 0 did among all ranks, so that it can do it again alone: `gradients` are those of a period."""
+
+    algorithm: Algorithm
+    state: dict[str, Any]
+    gradients: list[Tensor]
+    recorder: Recorder
+
+
+def all_at_once(
+    algo: Algo, size: int, parameters: int, k: int, device: torch.device | str = "cpu"
+) -> tuple[list[list[Round]], Lone]:
+    """Runs all ranks on random stand-ins, first a step and then the period: returns that one's rounds, and rank 0."""
     check_ranks(algo, size)
-    wires, rounds, errors = Wires(size), [list[Round]()] * size, list[BaseException]()
+    wires, rounds, errors, lone = Wires(size), [list[Round]()] * size, list[BaseException](), list[Lone]()
 
     def run(rank: int) -> None:
         try:
-            generator, collective = torch.Generator().manual_seed(rank), Collective(MemoryTransport(rank, wires))
-            algorithm = few_parameters(algo, parameters, k)
-            for step in range(1 + algorithm.period):
-                if step == 1:
-                    collective.traffic = Traffic()
-                    # values no larger than at the first step, which set the thresholds; a run sets them again at times
-                    algorithm.clear_residual()
-                algorithms.one_step(algorithm, torch.randn(stand_in(parameters, k), generator=generator), collective)
+            generator, transport = torch.Generator().manual_seed(rank), MemoryTransport(rank, wires)
+            algorithm = few_parameters(algo, parameters, k, device=device)
+            first, *own = (
+                torch.randn(stand_in(parameters, k), generator=generator).to(device)
+                for _ in range(1 + algorithm.period)
+            )
+            algorithms.one_step(algorithm, first, Collective(transport))
+            # values no larger than at the first step, which set the thresholds; a run sets them again at times
+            algorithm.clear_residual()
+            recorder = Recorder(transport)
+            if rank == 0:
+                lone.append(Lone(algorithm, copy.deepcopy(algorithm.state_dict()), own, recorder))
+            collective = Collective(transport if rank else recorder)
+            for gradient in own:
+                algorithms.one_step(algorithm, gradient.clone(), collective)
             rounds[rank] = collective.traffic.rounds
         except BaseException as error:
             errors.append(error)
@@ -194,17 +218,19 @@ def _run_all(algo: Algo, size: int, parameters: int, k: int) -> list[list[Round]
         thread.join()
     if errors:
         raise errors[0]
-    return rounds
+    return rounds, lone[0]
 
 
 def stand_in(parameters: int, k: int, surplus: int = SURPLUS) -> int:
     return min(parameters, surplus * k)
 
 
-def few_parameters(algo: Algo, parameters: int, k: int, surplus: int = SURPLUS) -> Algorithm:
+def few_parameters(
+    algo: Algo, parameters: int, k: int, surplus: int = SURPLUS, device: torch.device | str = "cpu"
+) -> Algorithm:
     """Returns the algorithm for a shorter vector of which it selects k; its messages have room for all parameters."""
     fewer = stand_in(parameters, k, surplus)
-    algorithm = steady(algo, fewer)
+    algorithm = steady(algo, fewer, device)
     algorithm.density = (k + 0.5) / fewer
     if algorithm.wire is not None:
         algorithm.wire.parameters = parameters

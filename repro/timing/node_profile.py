@@ -10,23 +10,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from repro import algorithms, models
-from repro.algorithms import Algorithm
 from repro.cluster import devices
-from repro.cluster.environment import Place
 from repro.comm.bucket_spans import Shapes
-from repro.comm.collective import Collective
-from repro.compression.sparse import select
 from repro.config.compose import compose
 from repro.config.counts import node_seconds
 from repro.config.groups import about
 from repro.config.schema import Config, ConfigError
-from repro.density import entries
 from repro.report import summaries
-from repro.timing import dry_run
-from repro.timing.one_rank import clock, moments, repeated
+from repro.timing import compress_time
+from repro.timing.one_rank import moments, repeated
 
 FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
@@ -77,7 +71,9 @@ def profile(
     seconds = node_seconds(node)
     if seconds is None:
         compute_s = max(backward(node, config, timed))
-        return Node(compute_s, compress(config, parameters, shapes), samples, "measured", config.accumulate)
+        return Node(
+            compute_s, compress_time.compress(config, parameters, shapes), samples, "measured", config.accumulate
+        )
     compute_s, compress_s = seconds
     if not algorithms.compresses(config.algo):
         compress_s = 0.0
@@ -185,7 +181,7 @@ def ready(config: Config, batch: int) -> list[float]:
 
     Each is the median of several passes on `batch` random samples.
     """
-    data, device = config.data, _device(config)
+    data, device = config.data, devices.of_one(config)
     network = model(config, torch.Generator(device)).to(device)
     made_up = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
     inputs, labels = (x.to(device) for x in made_up)
@@ -203,50 +199,7 @@ def ready(config: Config, batch: int) -> list[float]:
     return [statistics.median(column) for column in zip(*repeated(once), strict=True)][:-1]
 
 
-def _device(config: Config) -> torch.device:
-    """Returns the device of a run's rank 0, taken for this thread. Raises ConfigError."""
-    device = devices.device_of(config, Place(0, 1, 0, 1))
-    devices.take(device)
-    return device
-
-
-def _message(algorithm: Algorithm, vector: Tensor) -> Tensor | None:
-    if algorithm.wire is None:
-        return None
-    k = entries(algorithm.density, vector.numel())
-    return algorithm.wire.pack(select(vector, k), k, keeps=False)[0]
-
-
 def stated_or_timed(node: str, config: Config, parameters: int, shapes: Shapes) -> float:
     """Returns the seconds of compress that `node` states, for every algorithm that compresses, or times them here."""
     stated = profile(node, config, parameters).compress_s if "+" in node else None
-    return compress(config, parameters, shapes) if stated is None else stated
-
-
-def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> float:
-    """Times rank 0's own part of one step on `config.nodes` nodes, after any warm-up.
-
-    Its peers send the largest entries of another random vector where k pairs travel, and zeros elsewhere. So where
-    lengths are sent first, as by `owner_sums`, no entries of theirs follow, and none are summed.
-    """
-    gradient = torch.randn(parameters, device=_device(config))
-    algorithm = dry_run.steady(config.algo, parameters, gradient.device, shapes)
-    algorithm.density = config.density
-    echo = dry_run.Echo(0, config.nodes, _message(algorithm, gradient.flip(0)))
-    collective = Collective(echo)
-    period, scratch = algorithm.period, torch.empty_like(gradient)
-
-    def once() -> float:
-        algorithm.skip_warmup()
-        if algorithm.messages_depend_on_values:
-            algorithm.clear_residual()
-        total, waited = 0.0, echo.seconds
-        for _ in range(period):
-            scratch.copy_(gradient)  # an algorithm may write into what it is given
-            start = clock()
-            algorithms.one_step(algorithm, scratch, collective)
-            total += clock() - start
-        return total - (echo.seconds - waited)
-
-    once()  # warms up
-    return max(0.0, statistics.median(repeated(once)) / period)
+    return compress_time.compress(config, parameters, shapes) if stated is None else stated

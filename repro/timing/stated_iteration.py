@@ -25,7 +25,7 @@ from repro.config.compose import named_network
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime, measured_source
 from repro.runs.run_folder import time_line
-from repro.timing import authors_messages, dry_run, node_profile, wire_replay
+from repro.timing import authors_messages, compress_time, dry_run, node_profile, wire_replay
 from repro.timing.authors_messages import Work
 from repro.timing.bench_collectives import late
 from repro.timing.one_rank import Calibration
@@ -129,7 +129,7 @@ def seconds(config: Config, parameters: int, shapes: Shapes) -> tuple[float, flo
         node_profile.check_published(config, "node=measured, or node=stated and seconds as in compute_s=0.14")
     compress_s = node.compress_s
     if config.node == "paper_compute" or (config.node == "stated" and compress_s is None):
-        compress_s = node_profile.compress(config, parameters, shapes)
+        compress_s = compress_time.compress(config, parameters, shapes)
     if compress_s is None:
         raise ConfigError(
             f"node={config.node}: no seconds of compress are published for algo={config.algo.name} of "

@@ -3,18 +3,13 @@
 from pathlib import Path
 
 import pytest
-import tiny_runs
 import torch
 import yaml
 
 from repro import cli
-from repro.algorithms import oktopk
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
-from repro.density import entries
-from repro.timing import dry_run, fastest_map, node_profile, simulate, stated_iteration, strategies
-from repro.timing.before_run import before_a_run
-from repro.train import loop
+from repro.timing import compress_time, fastest_map, node_profile, simulate, stated_iteration, strategies
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
@@ -62,49 +57,6 @@ def test_a_measured_profile_is_positive_and_compress_is_part_of_the_step():
     assert node.compute_s > 0 and 0 < node.compress_s < 1
 
 
-def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
-    """Seven of eight steps of ScaleCom that were timed selected nothing."""
-    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], dry_run.steady
-
-    def counted(*of):
-        algorithm = steady(*of)
-        select = algorithm.memory.select
-        algorithm.memory.select = lambda *what: made.append(0) or select(*what)
-        return algorithm
-
-    monkeypatch.setattr(dry_run, "steady", counted)
-    monkeypatch.setattr(node_profile, "repeated", lambda once: [once() for _ in range(3)])
-    node_profile.compress(config, 1000)
-    assert len(made) == 4  # and a first that warms up
-
-
-def let_through(monkeypatch) -> list[float]:
-    """How many times k entries pass Ok-Topk's threshold of a step before, each time that it has one."""
-    found, above = [], oktopk.above
-
-    def counted(x, threshold):
-        chosen = above(x, threshold)
-        found.append(chosen.value.numel() / entries(0.001, x.numel()))
-        return chosen
-
-    monkeypatch.setattr(oktopk, "above", counted)
-    return found
-
-
-def test_a_gradient_that_comes_again_passes_the_threshold_as_before(monkeypatch):
-    """The residual grew by the whole gradient at every repeat: hundreds of times k entries were sorted."""
-    found = let_through(monkeypatch)
-    node_profile.compress(compose(["algo=oktopk", "nodes=4"])[0], 100_000)
-    assert found and max(found) < 2
-
-
-def test_so_it_does_before_a_run(monkeypatch, tmp_path):
-    found = let_through(monkeypatch)
-    words = ("algo=oktopk", "density=0.001", "nodes=2", "steps=1")  # the run's own step sets its threshold
-    loop.run(tiny_runs.config(tmp_path, *tiny_runs.QUICK, *words), before_a_run)
-    assert found and max(found) < 2
-
-
 def test_rows_of_one_network_have_one_compute_with_the_threads_of_a_rank(monkeypatch):
     """It was timed again for each row, and with threads that no rank would have."""
     seen = []
@@ -121,7 +73,10 @@ def test_what_is_timed_here_is_timed_on_the_device_of_a_run(monkeypatch):
     """`repro tune` timed the processor, and trained on the GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = compose(["model=resnet20", "nodes=4", "device=cuda"])[0]
-    for action in (lambda: node_profile.profile("measured", config, 1000), lambda: node_profile.compress(config, 1000)):
+    for action in (
+        lambda: node_profile.profile("measured", config, 1000),
+        lambda: compress_time.compress(config, 1000),
+    ):
         with pytest.raises(ConfigError, match="torch finds no GPU here"):
             action()
 

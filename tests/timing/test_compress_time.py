@@ -1,0 +1,82 @@
+"""The seconds that a node compresses: its own part, and what its peers send."""
+
+import pytest
+import tiny_runs
+
+from repro.algorithms import oktopk
+from repro.comm.collective import Collective
+from repro.config.compose import compose
+from repro.density import entries
+from repro.timing import compress_time, dry_run
+from repro.timing.before_run import before_a_run
+from repro.timing.one_rank import Player
+from repro.train import loop
+
+
+def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
+    """Seven of eight steps of ScaleCom that were timed selected nothing."""
+    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], dry_run.steady
+
+    def counted(*of):
+        algorithm = steady(*of)
+        select = algorithm.memory.select
+        algorithm.memory.select = lambda *what: made.append(0) or select(*what)
+        return algorithm
+
+    monkeypatch.setattr(dry_run, "steady", counted)
+    monkeypatch.setattr(compress_time, "repeated", lambda once: [once() for _ in range(3)])
+    compress_time.compress(config, 1000)
+    assert len(made) == 4  # and a first that warms up
+
+
+def let_through(monkeypatch) -> list[float]:
+    """How many times k entries pass Ok-Topk's threshold of a step before, each time that it has one."""
+    found, above = [], oktopk.above
+
+    def counted(x, threshold):
+        chosen = above(x, threshold)
+        found.append(chosen.value.numel() / entries(0.001, x.numel()))
+        return chosen
+
+    monkeypatch.setattr(oktopk, "above", counted)
+    return found
+
+
+def test_a_gradient_that_comes_again_passes_the_threshold_as_before(monkeypatch):
+    """The residual grew by the whole gradient at every repeat: hundreds of times k entries were sorted."""
+    found = let_through(monkeypatch)
+    monkeypatch.setattr(compress_time, "of_peers", lambda *_: 0.0)  # on stand-ins, of another density
+    compress_time.compress(compose(["algo=oktopk", "nodes=4"])[0], 100_000)
+    assert found and max(found) < 2
+
+
+@pytest.mark.parametrize("algo", ["gtopk_exact", "oktopk"])
+def test_a_rank_does_its_part_again_alone_with_what_its_peers_sent(algo):
+    config, m, k = compose([f"algo={algo}", "nodes=4"])[0], 100_000, 100
+    _, lone = dry_run.all_at_once(config.algo, 4, m, k)
+    alone = {}
+    for name, peers in (("entries", Player(lone.recorder)), ("zeros", dry_run.Echo(0, 4))):
+        lone.algorithm.load_state_dict(lone.state)
+        alone[name] = [lone.algorithm.step(gradient.clone(), Collective(peers)) for gradient in lone.gradients][-1]
+    of_all = alone["entries"].count_nonzero()
+    assert k / 2 < of_all <= k, "the k of all ranks"
+    assert alone["zeros"].count_nonzero() < of_all / 2, "its own share, among zeros"
+
+
+def test_what_peers_send_is_charged_where_lengths_are_sent_first(monkeypatch):
+    """Of Ok-Topk and exact gTop-k it was not: the rank that is timed alone heard of no entries."""
+    asked = []
+    monkeypatch.setattr(compress_time, "of_peers", lambda config, *_: asked.append(config.algo.name) or 100.0)
+    seconds = {
+        algo: compress_time.compress(compose([f"algo={algo}", "nodes=4"])[0], 10_000)
+        for algo in ("oktopk", "gtopk_exact", "gtopk", "topk")
+    }
+    assert asked == ["oktopk", "gtopk_exact"]
+    assert seconds["oktopk"] > 100 and seconds["gtopk_exact"] > 100 and seconds["gtopk"] < 100
+
+
+def test_so_it_does_before_a_run(monkeypatch, tmp_path):
+    found = let_through(monkeypatch)
+    words = ("algo=oktopk", "density=0.001", "nodes=2", "steps=1")  # the run's own step sets its threshold
+    loop.run(tiny_runs.config(tmp_path, *tiny_runs.QUICK, *words), before_a_run)
+    assert found and max(found) < 2
