@@ -10,7 +10,8 @@ TEXT = " ".join(" ".join(page.read_text().split()) for page in PAGES)
 
 def told(sentences: str) -> list[float]:
     """Returns the numbers that the pages have in place of each N of `sentences`, in which [...] is any text between."""
-    pattern = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?").replace("N", r"(-?\d+(?:\.\d+)?)")
+    between = re.escape(sentences).replace(r"\[\.\.\.\]", ".*?")
+    pattern = re.sub(r"(?<![A-Za-z])N(?=th\b|\b)", lambda _: r"(-?\d+(?:\.\d+)?)", between)  # ResNet is none
     said = re.search(pattern, TEXT)
     assert said, f"the pages do not say: {sentences}"
     return [float(number) for number in said.groups()]

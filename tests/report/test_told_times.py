@@ -1,0 +1,84 @@
+"""What docs/paper.md tells by hand of times and speed-ups holds: it is what the tables have."""
+
+import pytest
+from told_in_paper import told
+
+from repro.figures import _times, authors_messages, speedups
+from repro.report import summaries
+from repro.tables import Row
+
+FOUND = summaries.load()
+PARTS = FOUND.paper["breakdown_gtopk_32_nodes"]  # seconds
+MEASURED = "measured, dilated"
+
+
+def seconds(model: str, algo: str, source: str, batch: int) -> float:
+    """Returns those of an iteration on 32 nodes."""
+    (row,) = (row for row in speedups.table(FOUND) if (row["model"], row["source"]) == (model, source))
+    rate: float = row[f"{algo} (samples/s per node)"]
+    return batch / rate
+
+
+def messages(model: str) -> dict[str, Row]:
+    return {row["messages"]: row for row in authors_messages.table(FOUND) if row["model"] == model}
+
+
+def test_an_iteration_of_vgg16_is_told_as_the_table_has_it() -> None:
+    ours, theirs = (
+        [seconds("VGG-16", algo, source, 128) for algo in ("dense", "gTop-k")] for source in (MEASURED, "published")
+    )
+    said = told(
+        "An iteration of VGG-16 takes N s here, of which the wire needs N s for 2 (P-1)/P m float32; theirs took N s"
+    )
+    wire = 2 * 31 / 32 * FOUND.paper["models"]["vgg16"]["parameters"] * 4 * 8 / 1e9
+    assert said == [
+        pytest.approx(ours[0], abs=0.0051),
+        pytest.approx(wire, abs=0.0051),
+        pytest.approx(theirs[0], abs=0.051),
+    ]
+    said = told(
+        "It takes N s here and took N s there: their communication of N s a step is N times what alpha and beta give"
+    )
+    as_here = messages("VGG-16")["as here"]
+    assert said[:2] == pytest.approx([ours[1], theirs[1]], abs=0.0051)
+    times = as_here["published (ms)"] / as_here["modelled (ms)"]
+    assert said[2:] == [pytest.approx(PARTS["vgg16"]["communicate"], abs=0.0051), round(times)]
+
+
+def test_speed_ups_with_the_compute_of_the_authors_breakdown_are_told_as_the_tables_give_them() -> None:
+    factors = []
+    for model, title, batch in (("vgg16", "VGG-16", 128), ("alexnet", "AlexNet", 64)):
+        dense, gtopk = (seconds(title, algo, MEASURED, batch) for algo in ("dense", "gTop-k"))
+        more = PARTS[model]["compute"] - batch / FOUND.paper["throughput_per_node"][model]["single"]
+        factors.append((dense + more) / (gtopk + more))
+    assert told("VGG-16 would be N and AlexNet N times as fast as dense") == pytest.approx(factors, abs=0.051)
+
+
+def test_what_the_authors_code_explains_is_told_as_the_table_has_it() -> None:
+    said = told(
+        "take ResNet-20's N ms of communication to N, which is N % of the way to the published N, and the three larger "
+        "networks' N % of the way"
+    )
+    small, whole = messages("ResNet-20"), messages("ResNet-20")["all three"]
+    expected = [
+        small["as here"]["communicate (ms)"],
+        whole["communicate (ms)"],
+        whole["explained (%)"],
+        whole["published (ms)"],
+    ]
+    assert [said[0], said[1], said[3]] == pytest.approx([expected[0], expected[1], expected[3]], abs=0.051)
+    assert said[2] == round(expected[2])
+    larger = [messages(title)["all three"]["explained (%)"] for title in ("VGG-16", "AlexNet", "ResNet-50")]
+    assert [round(percent) for percent in larger] == [said[4]] * 3
+
+
+def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
+    found = summaries.load()
+    ours, theirs = told("VGG-16 takes one core N s, their GPU N s")
+    seconds = [
+        one["compute_s"]
+        for one in _times.of_experiment(found, "throughput")
+        if (one["model"], one["source"]) == ("vgg16", "modelled")
+    ]
+    assert seconds and seconds == pytest.approx([ours] * len(seconds), abs=0.051)
+    assert found.paper["breakdown_gtopk_32_nodes"]["vgg16"]["compute"] == pytest.approx(theirs, abs=0.0051)
