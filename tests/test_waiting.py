@@ -12,7 +12,6 @@ from tiny_runs import QUICK, config
 
 from repro import cli, waiting
 from repro.runs import progress
-from repro.timing import fastest_map
 
 SECONDS = "0.1+0.01"
 
@@ -79,8 +78,8 @@ def test_what_is_predicted_shows_how_far_it_is(
     words: str, label: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     screen = terminal(monkeypatch)
-    monkeypatch.setattr(fastest_map, "OUT", tmp_path / "map.json")
-    cli.app(words.split(), standalone_mode=False)
+    out = ["--out", str(tmp_path / "map.json")] if words.startswith("map") else []
+    cli.app([*words.split(), *out], standalone_mode=False)
     total = label.split()[1]
     said = screen.getvalue()
     assert label in said and f"0/{total}" in said and f"{total}/{total}" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,9 @@ def register(app: typer.Typer) -> None:
 
 def map_(
     overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where the predictions are written.")] = Path(
+        "results/summaries/tradeoff.json"
+    ),
     show: Annotated[bool, typer.Option("--show", help="Print the composed settings and stop.")] = False,
 ) -> None:
     """Predict the fastest algorithm over bandwidth and latency; nothing is trained.
@@ -26,7 +30,7 @@ def map_(
 
     Its grid of networks is tradeoff.bits_per_s and tradeoff.alpha_s, of experiment=tradeoff unless another is named.
     What is predicted already stays: type the same command to go on. With other settings, as tradeoff.node=measured for
-    compute that is timed here, first move results/summaries/tradeoff.json elsewhere.
+    compute that is timed here, name another file with --out.
     """
     from repro.config import compose
 
@@ -39,4 +43,4 @@ def map_(
         return
     from repro.timing import fastest_map
 
-    fastest_map.run(configs, print)  # not typer.echo, which writes into the bar
+    fastest_map.run(configs, print, out)  # not typer.echo, which writes into the bar

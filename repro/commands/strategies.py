@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from repro.commands.overrides import Overrides, refuse
@@ -15,7 +18,12 @@ def register(app: typer.Typer) -> None:
     app.command(short_help="Predict which split suits which network.")(strategies)
 
 
-def strategies(overrides: Overrides = None) -> None:
+def strategies(
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Where the predictions are written.")] = Path(
+        "results/summaries/split_predictions.json"
+    ),
+) -> None:
     """Predict which split suits which network and wire: the images, the network as a pipeline, or both.
 
     \b
@@ -33,4 +41,4 @@ def strategies(overrides: Overrides = None) -> None:
     configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32", "stages": "1"})
     from repro.timing import strategies as predicted
 
-    predicted.run(configs, print)
+    predicted.run(configs, print, out)

@@ -38,7 +38,7 @@ def check_added(
     if timed and new and not alike(before, here):
         raise ConfigError(
             f"{file} was timed on another kind of machine ({before.get('cpu')}), and {', '.join(new)} would be timed "
-            f"on this one ({here.get('cpu')}). Remove the file or move it elsewhere, and type this again."
+            f"on this one ({here.get('cpu')}). Name another file with --out."
         )
 
 

@@ -56,6 +56,12 @@ def unread(place: Path) -> str:
     return f"repro plot and repro report read {read}, not {place}: what a run folder holds they draw with --runs FOLDER"
 
 
+def unread_file(file: Path, name: str) -> str:
+    """Says from which file the figures of the summary `name` are drawn; "" where it is this one."""
+    read = folder() / "summaries" / name
+    return "" if read.resolve() == file.resolve() else f"repro plot and repro report read {read}, not {file}"
+
+
 def timed_batch(paper: dict[str, Any], model: str) -> int:
     """Returns the samples of an iteration that was timed for the paper; of the LSTM those of the authors' settings."""
     parts = paper["breakdown_gtopk_32_nodes"]

@@ -36,8 +36,8 @@ COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: tho
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
 
 
-def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
-    """Predicts every config's iteration on its grid of networks and writes OUT; results that it already has stay.
+def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path = OUT) -> None:
+    """Predicts every config's iteration on its grid of networks and writes `out`; results that it already has stay.
 
     A sparse algorithm in buckets makes another selection, so it does not compete. Raises ConfigError.
     """
@@ -55,11 +55,11 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     if keys := ending.named_twice(configs, names):
         raise ConfigError(
             f"{', '.join(keys)}: contenders that differ in nothing else have one name on a map; "
-            f"type one value of {', '.join(keys)}, and move {OUT} elsewhere before another"
+            f"type one value of {', '.join(keys)}, and name another file with --out for another"
         )
     node_profile.set_threads(configs[0])
-    places.check_folder(OUT.parent)
-    summary = begun(configs)
+    places.check_file(out)
+    summary = begun(configs, out)
     wires = [(network["alpha_s"], network["beta_s_per_byte"]) for network in summary["networks"]]
     for text, sizes in _left_out(summary).items():
         say(screen.sentence(f"Left out of the maps of {', '.join(sizes)} nodes: {text}"))
@@ -69,11 +69,11 @@ def run(sweep: Sequence[Config], say: Callable[[str], None]) -> None:
     say(f"{screen.plural(len(pairs), 'pair')} of model and nodes, {len(left)} of them to predict")
     todo = sum((config.model.name, config.nodes) in left for config in configs)
     with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
-        _predict(configs, left, summary, wires, say, advance)
-    say(f"{OUT}: {screen.plural(len(summary['maps']), 'map')}")
+        _predict(configs, left, summary, wires, say, advance, out)
+    say(f"{out}: {screen.plural(len(summary['maps']), 'map')}")
     drawn = any(one["nodes"] == COMPRESSED_AT for one in summary["maps"])
     also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {COMPRESSED_AT} nodes alone"
-    say(summaries.unread(OUT.parents[1]) or also)
+    say(summaries.unread_file(out, OUT.name) or also)
 
 
 def _predict(
@@ -83,11 +83,12 @@ def _predict(
     wires: Sequence[tuple[float, float]],
     say: Callable[[str], None],
     advance: Callable[[], None] | None,
+    out: Path,
 ) -> None:
     """Adds the rows and the maps of these pairs of model and nodes to the summary, and saves it after each."""
     for model, nodes in pairs:
         own = [config for config in configs if config.model.name == model]
-        profile = profiled(summary, own)
+        profile = profiled(summary, own, out)
         found = predicted([one for one in own if one.nodes == nodes], profile, advance, summary["density"])
         seconds = {name: [one.seconds(*wire) for wire in wires] for name, one in found.items()}
         summary["rows"].append({"model": model, "nodes": nodes, "seconds": seconds})
@@ -98,7 +99,7 @@ def _predict(
             among = {name: one for name, one in found.items() if name in allowed}
             cells = fastest(among, exact, summary["bits_per_s"], summary["alpha_s"], summary["contenders"])
             summary["maps"].append({"model": model, "nodes": nodes, "relax": most, **cells})
-        save(summary, OUT)
+        save(summary, out)
         say(f"{model}, {screen.plural(nodes, 'node')}: {screen.plural(len(found), 'candidate')}")
 
 
@@ -121,7 +122,7 @@ def _left_out(summary: dict[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def begun(configs: Sequence[Config]) -> dict[str, Any]:
+def begun(configs: Sequence[Config], out: Path) -> dict[str, Any]:
     """Returns the summary so far with the networks that its rows are of, or an empty one where it has no rows.
 
     Where only the accuracies are others, what was timed stays and the maps are made again. Raises ConfigError where it
@@ -139,7 +140,7 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
         "contenders": list(named), "relaxes": [relaxes(algo) for algo in algos],
         "options": [kept_times.options(algo) for algo in algos],
     })  # fmt: skip
-    before = summaries.read_json(OUT) if OUT.exists() else {}
+    before = summaries.read_json(out) if out.exists() else {}
     predicted_on = {row["nodes"] for row in before.get("rows", [])}
     sizes = sorted(predicted_on | {one.nodes for one in configs})
     shown = contenders.beside_dense(list(named.values()), density, sizes)
@@ -150,11 +151,11 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
     if others := [name for name, value in settings.items() if before.get(name) != value]:
         if before.get("rows"):
             raise ConfigError(
-                f"{OUT} was made with other settings ({', '.join(others)}), and its rows would be lost. "
-                "Type what it was made with, or move the file elsewhere and type this again."
+                f"{out} was made with other settings ({', '.join(others)}), and its rows would be lost. "
+                "Type what it was made with, or name another file with --out."
             )
         before = {"machine": {name: machine[name] for name in MACHINE}, "models": []}
-    check_timed(before, configs, machine)
+    check_timed(before, configs, machine, out)
     on_map = before.get("on_map")  # an old file has one list, for any number of nodes
     same = isinstance(on_map, dict) and all(on_map.get(key) == shown["on_map"][key] for key in map(str, predicted_on))
     if same and not others:
@@ -162,13 +163,13 @@ def begun(configs: Sequence[Config]) -> dict[str, Any]:
     asked = [(config.model.name, config.nodes) for config in configs]
     if any((row["model"], row["nodes"]) not in asked for row in before.get("rows", [])):
         raise ConfigError(
-            f"{OUT} was made with other accuracies of committed runs, so that all its maps are to be made again. "
-            "Type repro map with all its models and nodes, or move the file elsewhere and type this again."
+            f"{out} was made with other accuracies of committed runs, so that all its maps are to be made again. "
+            "Type repro map with all its models and nodes, or name another file with --out."
         )
     return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
 
 
-def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict[str, Any]) -> None:
+def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict[str, Any], out: Path = OUT) -> None:
     """Raises ConfigError where what is timed now would stand beside what was timed elsewhere, or with another batch."""
     timed = {known["model"]: known for known in before["models"]}
     for model, config in {config.model.name: config for config in configs}.items():
@@ -177,8 +178,8 @@ def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict
             other = "tradeoff.node=measured, or seconds as in tradeoff.node=0.14+0.09"
             node_profile.check_published(config, other)
         if model in timed:
-            kept_times.check(OUT, model, timed[model], settings(config))
-    same_machine.check_added(OUT, before["machine"], machine, timed, [config.model.name for config in configs])
+            kept_times.check(out, model, timed[model], settings(config))
+    same_machine.check_added(out, before["machine"], machine, timed, [config.model.name for config in configs])
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def settings(config: Config) -> dict[str, Any]:
     return batch | kept_times.settings(config)
 
 
-def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
+def profiled(summary: dict[str, Any], configs: Sequence[Config], out: Path) -> dict[str, Any]:
     """Returns when each layer of one model has its gradient, and each algorithm's compress seconds.
 
     Timed once, or as `tradeoff.node` states them.
@@ -205,7 +206,7 @@ def profiled(summary: dict[str, Any], configs: Sequence[Config]) -> dict[str, An
             compress[name] = node_profile.stated_or_timed(summary["node"], at, parameters, shapes)
     found = {"model": model, **settings(configs[0]), "compute_s": max(moments), "compress_s": compress}
     summary["models"].append(rounded({**found, "moments_s": moments}))
-    save(summary, OUT)
+    save(summary, out)
     return dict(summary["models"][-1])
 
 

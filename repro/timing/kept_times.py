@@ -45,5 +45,5 @@ def other(file: Path, what: str, before: object, asked: object) -> ConfigError:
     """Returns the error that `file` has rows of another `what` than is asked for."""
     return ConfigError(
         f"{file} was made with other settings ({what}: {before}, not {asked}), and its rows would not agree with new "
-        "ones. Type what it was made with, or move the file elsewhere and type this again."
+        "ones. Type what it was made with, or name another file with --out."
     )

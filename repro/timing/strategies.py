@@ -33,16 +33,16 @@ BUCKET_MB = 25.0  # DDP's default
 Row = dict[str, Any]
 
 
-def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
-    """Predicts every strategy for the networks and nodes of `configs`; what OUT has timed, and its other rows, stay.
+def run(configs: Sequence[Config], say: Callable[[str], None], out: Path = OUT) -> None:
+    """Predicts every strategy for the networks and nodes of `configs`; what `out` has timed, and its other rows, stay.
 
     Raises ConfigError.
     """
     node_profile.check_unstated(configs, "the published ones")
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
-    before = summaries.read_json(OUT) if OUT.exists() else {}
-    places.check_folder(OUT.parent)
+    before = summaries.read_json(out) if out.exists() else {}
+    places.check_file(out)
     timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
     wires = [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks]
@@ -60,20 +60,20 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
     kept = known.keys() - {(model, nodes) for model in counts for nodes in counts[model]}
     if kept and before["networks"] != rounded(wires):
         raise ConfigError(
-            f"{OUT} was made with other networks, and rows of it would not agree with new ones. "
-            "Type repro strategies without model= and nodes=, or move the file elsewhere and type this again."
+            f"{out} was made with other networks, and rows of it would not agree with new ones. "
+            "Type repro strategies without model= and nodes=, or name another file with --out."
         )
     if kept and before.get("density", DENSITY) != density:
-        raise kept_times.other(OUT, "density", before.get("density", DENSITY), density)
+        raise kept_times.other(out, "density", before.get("density", DENSITY), density)
     for model, nodes in sorted(kept):
         images = {row["images"] // nodes for row in known[model, nodes] if row["kind"] == "synchronous"}
         asked = _images(firsts[model]) if model in firsts else None
         if asked and images - {asked}:
-            raise kept_times.other(OUT, f"images of a step of {model} on a node", max(images), asked)
-    settings = settings_of(before, [firsts[model] for model in counts])
+            raise kept_times.other(out, f"images of a step of {model} on a node", max(images), asked)
+    settings = settings_of(before, [firsts[model] for model in counts], out)
     for config in firsts.values():
         node_profile.check_published(config, "what they are of: here there are no others")
-    same_machine.check_added(OUT, before.get("machine", {}), machine, timed, list(firsts))
+    same_machine.check_added(out, before.get("machine", {}), machine, timed, list(firsts))
     for model, config in reversed(firsts.items()):
         if model not in timed:
             timed[model] = rounded([dataclasses.asdict(block) for block in stated_stages.shares(config)])
@@ -90,22 +90,22 @@ def run(configs: Sequence[Config], say: Callable[[str], None]) -> None:
         "node": "paper", "machine": before.get("machine") or {name: machine[name] for name in MACHINE},
         "density": density, "networks": wires, "settings": settings,
     }  # fmt: skip
-    OUT.parent.mkdir(parents=True, exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     head = json_text(rounded(summary), indent=1).rstrip().removesuffix("}").rstrip()
     text = ",\n".join(json_text(rounded(row)) for row in rows)
-    write_whole(OUT, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
-    say(f"{OUT}: {len(rows)} predictions")
-    say(summaries.unread(OUT.parents[1]) or "Draw them: repro plot figures --only strategies")
+    write_whole(out, f'{head},\n "blocks": {json_text(timed)},\n "rows": [\n{text}\n]}}\n')
+    say(f"{out}: {len(rows)} predictions")
+    say(summaries.unread_file(out, OUT.name) or "Draw them: repro plot figures --only strategies")
 
 
-def settings_of(before: dict[str, Any], configs: Sequence[Config]) -> dict[str, Any]:
+def settings_of(before: dict[str, Any], configs: Sequence[Config], out: Path) -> dict[str, Any]:
     """Returns the settings of every model in the file and in `configs`. Raises ConfigError where they disagree."""
     found: dict[str, Any] = dict(before.get("settings", {}))
     for config in configs:
         model, asked = config.model.name, kept_times.settings(config)
         if blocks := before.get("blocks", {}).get(model):
             said = {"parameters": sum(block["parameters"] for block in blocks)} | found.get(model, {})
-            kept_times.check(OUT, model, said, asked)
+            kept_times.check(out, model, said, asked)
         found[model] = asked
     return found
 

@@ -32,11 +32,10 @@ def test_predicted_and_measured_have_columns_of_their_own() -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path: Path) -> Path:
     """A copy of the committed predictions, which the command writes to."""
     copy = tmp_path / "split_predictions.json"
     copy.write_text(predicted.OUT.read_text())
-    monkeypatch.setattr(predicted, "OUT", copy)
     return copy
 
 
@@ -46,14 +45,14 @@ def test_predicting_one_network_keeps_the_others(file: Path, monkeypatch: pytest
     asked: list[int] = []
     row = {"model": "resnet20", "nodes": 4, "images": 1, "seconds": lambda link: link.alpha_s}
     monkeypatch.setattr(predicted, "candidates", lambda config, blocks, nodes: asked.append(nodes) or [dict(row)])
-    predicted.run(configs, print)
+    predicted.run(configs, print, file)
     others = [one for one in committed["rows"] if (one["model"], one["nodes"]) != ("resnet20", 4)]
     rows = json.loads(file.read_text())["rows"]
     assert asked == [4] and len(rows) == len(others) + len(predicted.WIRES)
     assert [one for one in rows if one in others] == others
     file.write_text(json.dumps(committed | {"networks": []}))
     with pytest.raises(ConfigError, match="other networks"):
-        predicted.run(configs, print)
+        predicted.run(configs, print, file)
 
 
 def test_one_summary_has_one_density_batch_and_machine(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +69,12 @@ def test_one_summary_has_one_density_batch_and_machine(file: Path, monkeypatch: 
         "algo=topk": "algo=topk: strategies are of dense and gtopk; leave algo out",
     }.items():
         with pytest.raises(ConfigError, match=says):
-            predicted.run(compose([*keys, other]), print)
+            predicted.run(compose([*keys, other]), print, file)
     del committed["blocks"]["resnet20"]
     committed["machine"]["cpu"] = "Another"
     file.write_text(json.dumps(committed))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and resnet20 would be timed on this one"):
-        predicted.run(compose(keys), print)
+        predicted.run(compose(keys), print, file)
 
 
 def test_blocks_of_another_network_or_precision_are_not_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +89,8 @@ def test_blocks_of_another_network_or_precision_are_not_taken(file: Path, monkey
     for _ in range(2):  # what the committed file does not say has the model's defaults; then the file says it
         for other, says in refused.items():
             with pytest.raises(ConfigError, match=rf"other settings \({says}\)"):
-                predicted.run(compose([*keys, other]), print)
-        predicted.run(compose(keys), print)
+                predicted.run(compose([*keys, other]), print, file)
+        predicted.run(compose(keys), print, file)
     assert json.loads(file.read_text())["settings"]["resnet20"]["parameters"] == 269722
 
 

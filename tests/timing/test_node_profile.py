@@ -33,12 +33,11 @@ def test_the_published_profile_is_one_nodes_throughput():
         (["cluster=lab", "node=paper"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
         (["cluster=lab", "node=paper_compute"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
         (["experiment=tradeoff"], lambda config: fastest_map.check_timed({"models": []}, [config], {})),
-        (["experiment=strategies", "stages=1"], lambda config: strategies.run([config], print)),
+        (["experiment=strategies", "stages=1"], lambda config: strategies.run([config], print, Path("no_such.json"))),
     ],
 )
-def test_published_seconds_are_of_no_other_images_or_precision(words, checked, tmp_path, monkeypatch):
+def test_published_seconds_are_of_no_other_images_or_precision(words, checked):
     """`repro tune` alone asked: others had the seconds of 32 x 32 images for those of 224 x 224."""
-    monkeypatch.setattr(strategies, "OUT", tmp_path / "predictions.json")
     batch = ["model=vgg16", "algo=gtopk", "nodes=4", "batch_per_node=128", "accumulate=1"]
     for other in ("data.image_size=224", "precision=bfloat16"):
         with pytest.raises(ConfigError, match=f"the published seconds are of {other.partition('=')[0]}="):
