@@ -41,8 +41,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None], out: Path = OUT) 
     node_profile.check_unstated(configs, "the published ones")
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
-    before = summaries.read_json(out) if out.exists() else {}
     places.check_file(out)
+    before = summaries.read_json(out) if out.exists() else {}
     timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
     wires = [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks]
