@@ -59,7 +59,7 @@ def launch(
     from repro.cluster import slurm as submission
     from repro.config import compose
     from repro.runs import lock, places, same_data, status
-    from repro.train import aggregator
+    from repro.train import combinations
 
     if only is not None and only not in submission.OPEN:
         raise compose.ConfigError(f"--only {only}: choose one of {', '.join(submission.OPEN)}")
@@ -67,7 +67,7 @@ def launch(
     cut = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))
     configs = same_data.settle(compose.typed(given[:cut]), typer.echo)
     for config in configs:  # whether there is a GPU is for the node to say that it runs on
-        aggregator.check(submission.as_submitted(config))
+        combinations.check(submission.as_submitted(config))
     if not dry_run:
         places.check_folder(Path(configs[0].results), "Name another place with results=FOLDER.")
     for text in submission.launch(configs, only, dry_run, given[cut:], status.states, lock.in_turn):

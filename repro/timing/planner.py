@@ -27,7 +27,7 @@ from repro.screen import milliseconds
 from repro.tables import Row
 from repro.timing import dry_run, node_profile, predict, to_target
 from repro.timing.predict import RELAXES, Iteration
-from repro.train import aggregator, ending
+from repro.train import combinations, ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
@@ -110,11 +110,11 @@ def candidates(
             continue
         for size in buckets_mb:
             if size is None:
-                (found if aggregator.allows(_whole(config)) else refused).append(_whole(config))
+                (found if combinations.allows(_whole(config)) else refused).append(_whole(config))
                 continue
             scope: Literal["global", "bucket"] = "bucket" if config.algo.sparse else "global"
             bucketed = dataclasses.replace(config, bucket_mb=size, overlap="on", scope=scope)
-            if not aggregator.allows(bucketed):
+            if not combinations.allows(bucketed):
                 refused.append(bucketed)
             elif algorithms.of(config.algo).messages_depend_on_values:
                 unbucketed.append(config.algo.name)
@@ -122,7 +122,7 @@ def candidates(
                 found.append(bucketed)
     if not found and refused:
         dry_run.check_ranks(refused[0].algo, refused[0].nodes)
-        aggregator.check(refused[0])
+        combinations.check(refused[0])
     if not found and unbucketed:
         raise ConfigError(
             f"algo={unbucketed[0]}: its messages depend on values, and get no buckets; type bucket_mb=null"
@@ -138,7 +138,7 @@ def left_out(configs: Iterable[Config]) -> list[str]:
     for config in configs:
         why = "as it would not train"
         try:
-            aggregator.check(_whole(config))
+            combinations.check(_whole(config))
             why = "as its messages cannot be predicted"
             dry_run.check_ranks(config.algo, config.nodes)
         except ConfigError as error:

@@ -14,7 +14,7 @@ from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run
-from repro.train import aggregator
+from repro.train import combinations
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
 
     Raises ConfigError where the algorithm does not allow the buckets asked for.
     """
-    aggregator.check(config)
+    combinations.check(config)
     if config.stages > 1:
         raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
     if config.hierarchical:

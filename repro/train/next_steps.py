@@ -86,9 +86,9 @@ def _possible(words: Sequence[str]) -> int:
     except ConfigError:
         return 0
     if "torch" in sys.modules:
-        from repro.train import aggregator
+        from repro.train import combinations
 
-        runs = runs if all(map(aggregator.allows, runs)) else []
+        runs = runs if all(map(combinations.allows, runs)) else []
     return len(runs)
 
 

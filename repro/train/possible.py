@@ -8,7 +8,7 @@ from repro import algorithms, models
 from repro.cluster.devices import device_of
 from repro.cluster.environment import Place
 from repro.config.schema import Config, ConfigError
-from repro.train import aggregator
+from repro.train import combinations
 
 
 def check(config: Config) -> None:
@@ -18,7 +18,7 @@ def check(config: Config) -> None:
     model = models.sized_only(config)  # takes no memory, whatever the model
     if config.batch_per_node == 1 and config.data.image_size:
         _check_variances(config, model)
-    aggregator.check(config)
+    combinations.check(config)
 
 
 def _check_variances(config: Config, model: torch.nn.Module) -> None:

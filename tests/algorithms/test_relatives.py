@@ -174,6 +174,6 @@ def test_demo_by_senders_divides_by_those_who_sent_and_its_signs_are_of_one_size
 
 def test_demo_momentum_is_its_own():
     with pytest.raises(ConfigError, match="takes the place of momentum"):
-        from repro.train import aggregator
+        from repro.train import combinations
 
-        aggregator.check(compose.compose(["algo=demo", "momentum=0.9"])[0])
+        combinations.check(compose.compose(["algo=demo", "momentum=0.9"])[0])

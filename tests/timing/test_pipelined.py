@@ -15,7 +15,7 @@ from repro.comm.traffic import Link, Round
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.timing import pipelined, strategies
-from repro.train import aggregator
+from repro.train import combinations
 from repro.train.split import Block, Split
 
 WIRE = Link(1e-3, 1e-6)
@@ -106,7 +106,7 @@ def test_averages_of_weights_are_sent_once_in_a_period_and_hide_in_the_backgroun
     between = dataclasses.replace(dense, rounds=[[[]], [[]]]).bytes_most()
     assert local.bytes_most() - between < (dense.bytes_most() - between) / 4
     with pytest.raises(ConfigError, match="^stages=2: algo=local_sgd does not send in every iteration"):
-        aggregator.check(
+        combinations.check(
             compose(["nodes=4", "stages=2", "algo=local_sgd", "node=paper", "cluster=lab", "model=resnet20"])[0]
         )
 

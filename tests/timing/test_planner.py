@@ -15,7 +15,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report.group import Group
 from repro.timing import planner, planner_check, predict
-from repro.train import aggregator
+from repro.train import combinations
 
 SOME = "algo=dense,ddp,fp16,topk,gtopk_butterfly,oktopk,local_sgd"
 STATED = "0.05+0.002"  # seconds of compute and of compress, so that nothing but the moments of layers is timed
@@ -42,7 +42,7 @@ def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -
     }  # fmt: skip
     assert set(names["all"]) - set(names["compressed"]) == {"local_sgd"}
     for config in planner.candidates(configs(), "all", [None, 4.0]):
-        aggregator.check(config)
+        combinations.check(config)
     with pytest.raises(ConfigError, match="exact, compressed, all"):
         planner.candidates(configs(), "none", [None])
     with pytest.raises(ConfigError, match="relax=all"):

@@ -18,7 +18,7 @@ from repro.config.schema import Config
 from repro.density import entries
 from repro.report.group import Group
 from repro.runs import progress
-from repro.train import aggregator, ending, next_steps
+from repro.train import combinations, ending, next_steps
 
 M = 269_722
 
@@ -169,7 +169,7 @@ def test_next_keeps_what_was_typed_and_trains_no_longer(words: str) -> None:
         assert shlex.split(shlex.join(command)) == command
         assert settings(command).get("results") == typed.get("results")
         new = compose(command[2:])
-        assert all(map(aggregator.allows, new)), command
+        assert all(map(combinations.allows, new)), command
         assert not {config.folder for config in new} & {config.folder for config in configs}, "it is done already"
         for config in new:
             assert config.epochs == 1 or (config.epochs, config.steps) == (configs[0].epochs, configs[0].steps)
@@ -201,7 +201,7 @@ def test_nothing_is_offered_that_would_be_refused(words: str) -> None:
     done = [{"state": "done", "source": None, "folder": "runs"}] * len(configs)
     for _, command in next_steps.suggest(configs, done, shlex.split(words)):
         if command[:2] == ["repro", "run"]:
-            assert all(map(aggregator.allows, compose(command[2:]))), command
+            assert all(map(combinations.allows, compose(command[2:]))), command
 
 
 def test_ranks_that_only_a_launcher_starts_are_not_offered_a_command_without_it() -> None:

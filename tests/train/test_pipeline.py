@@ -15,7 +15,7 @@ from repro.comm.traffic import HEADERS_BYTES, Round
 from repro.config.schema import Config, ConfigError
 from repro.runs import run_folder
 from repro.timing import pipelined
-from repro.train import aggregator, loop, split, trained
+from repro.train import combinations, loop, split, trained
 from repro.train.step import Worker
 
 PIPED = ["nodes=4", "cluster=processes", "compare_every=1"]
@@ -59,12 +59,12 @@ def test_a_partition_is_the_best_of_all(parts):
 )
 def test_what_has_no_stages_says_what_to_type(overrides, message, tmp_path):
     with pytest.raises(ConfigError) as caught:
-        aggregator.check(config(tmp_path, "nodes=4", "cluster=processes", "stages=2", *overrides))
+        combinations.check(config(tmp_path, "nodes=4", "cluster=processes", "stages=2", *overrides))
     assert message in str(caught.value)
 
 
 def test_what_has_stages_is_let_through_and_old_runs_keep_their_names(tmp_path):
-    aggregator.check(config(tmp_path, "nodes=4", "cluster=processes", "stages=2", "cuts=[5]", "algo=gtopk"))
+    combinations.check(config(tmp_path, "nodes=4", "cluster=processes", "stages=2", "cuts=[5]", "algo=gtopk"))
     assert config(tmp_path, "stages=1", "cuts=[]").run_id == config(tmp_path).run_id
 
 
