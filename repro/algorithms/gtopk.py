@@ -48,7 +48,7 @@ class Algorithm(algorithms.Algorithm):
         total = self.reduce(local, k, collective)
         if not self.exact:
             self.memory.put_back(outside(local, total))
-        self.wire.settle(None if self.exact else total)
+        self.wire.put_back_rounding(None if self.exact else total)
         return self.memory.average(total, collective.size, out=gradient)
 
     def tree(self, mine: Sparse, k: int, collective: Collective) -> Sparse:

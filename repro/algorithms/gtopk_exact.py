@@ -48,7 +48,7 @@ class Algorithm(algorithms.Algorithm):
         mine = sum_at_owners(local, boundaries, self.wire, collective)
         total = at_most(gather(largest(mine, k, collective), boundaries, self.wire, collective), k)
         self.memory.put_back(outside(local, total))
-        self.wire.settle(total)
+        self.wire.put_back_rounding(total)
         self.last = total.index
         return self.memory.average(total, collective.size, out=gradient)
 

@@ -32,7 +32,7 @@ class Algorithm(algorithms.Algorithm):
         gathered = collective.all_gather(self.wire.pack(local, k)[0])
         total = select(self.wire.sum(gathered, k, gradient), k)
         self.memory.put_back(outside(local, total))  # entries return whole, so nothing is lost
-        self.wire.settle(total)
+        self.wire.put_back_rounding(total)
         return self.memory.average(total, collective.size, out=gradient)
 
     @staticmethod

@@ -40,7 +40,7 @@ class Algorithm(algorithms.Algorithm):
         answer = through_server(self.wire.pack(local, k)[0], largest, collective)
         total = self.wire.unpack(answer, k)
         self.memory.put_back(outside(local, total))  # entries return whole, so nothing is lost
-        self.wire.settle(total)
+        self.wire.put_back_rounding(total)
         return self.memory.average(total, collective.size, out=gradient)
 
     @staticmethod

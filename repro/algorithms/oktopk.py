@@ -76,7 +76,7 @@ class Algorithm(algorithms.Algorithm):
             total = gather(Sparse(mine.index[kept], mine.value[kept]), self.boundaries, self.wire, collective)
         self.steps += 1
         self.memory.put_back(outside(local, total))
-        self.wire.settle(total)
+        self.wire.put_back_rounding(total)
         return self.memory.average(total, collective.size, out=gradient)
 
     def select(self, x: Tensor, k: int) -> Sparse:

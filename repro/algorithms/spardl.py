@@ -83,7 +83,7 @@ class Algorithm(algorithms.Algorithm):
         for part in received:  # which those who sent it put back
             index, value = outside(part, total)
             self.memory.put_back(Sparse(index, -value))
-        self.wire.settle(total)
+        self.wire.put_back_rounding(total)
         return self.memory.average(total, size, out=gradient)
 
     def state_dict(self) -> dict[str, Any]:

@@ -39,6 +39,6 @@ class Algorithm(algorithms.Algorithm):
 def average_of_all(local: Sparse, k: int, wire: Wire, collective: Collective, out: Tensor) -> Tensor:
     """Writes into out [m] the average of what all ranks send here: up to k pairs each."""
     total = wire.sum(collective.all_gather(wire.pack(local, k)[0]), k, out)
-    wire.settle()
+    wire.put_back_rounding()
     mean = total.div_(collective.size)
     return out if mean is out else rounded(mean, out, wire.memory.residual)

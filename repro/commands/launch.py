@@ -65,7 +65,7 @@ def launch(
         raise compose.ConfigError(f"--only {only}: choose one of {', '.join(submission.OPEN)}")
     given = overrides or []
     cut = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))
-    configs = same_data.settle(compose.typed(given[:cut]), typer.echo)
+    configs = same_data.chosen(compose.typed(given[:cut]), typer.echo)
     for config in configs:  # whether there is a GPU is for the node to say that it runs on
         combinations.check(submission.as_submitted(config))
     if not dry_run:

@@ -70,7 +70,7 @@ class Wire:
         out = torch.zeros_like(gradient, dtype=self.dtype) if narrow else gradient.zero_()
         return self.format.add(messages, k, self.parameters, self.dtype, out)
 
-    def settle(self, update: Sparse | None = None) -> None:
+    def put_back_rounding(self, update: Sparse | None = None) -> None:
         """Puts what rounding took in this step into the residual.
 
         With `update`, that of its entries alone: for algorithms that put all other entries back whole, unrounded.

@@ -15,25 +15,25 @@ from repro.config.schema import Config, ConfigError
 from repro.runs import run_folder
 
 
-def settle(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config]:
+def chosen(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config]:
     """Returns `configs`, with `data.fingerprint` where their folder holds a run on other images, which `say` is told.
 
     Where the images are not here, are generated, or not read, as those of a stated node, there is nothing to compare.
     Raises ConfigError for settings that ask for another fingerprint than the images have.
     """
     seen: dict[tuple[str, str], data.Content | None] = {}
-    settled = []
+    found = []
     for config in configs:
         before = trained_on(config.folder)
         # of a stated node, or where there is no run, no folder of images need be read
         if config.node is not None or (before is None and not config.data.fingerprint):
-            settled.append(config)
+            found.append(config)
             continue
         place = config.data.name, config.data.root
         if place not in seen:
             seen[place] = data.content(*place)
-        settled.append(_settled(config, before, seen[place], say))
-    return settled
+        found.append(_of_run(config, before, seen[place], say))
+    return found
 
 
 def trained_on(folder: Path) -> data.Content | None:
@@ -46,7 +46,7 @@ def trained_on(folder: Path) -> data.Content | None:
 
 
 def check(config: Config, here: data.Content) -> None:
-    """Raises ConfigError where a run is not of the data that were loaded: they may have been fetched since `settle`."""
+    """Raises ConfigError where a run is not of the data that were loaded: they may have been fetched since `chosen`."""
     if not here.fingerprint:  # they are generated
         return
     _check_asked(config, here)
@@ -66,7 +66,7 @@ def _check_asked(config: Config, here: data.Content) -> None:
         )
 
 
-def _settled(
+def _of_run(
     config: Config, before: data.Content | None, here: data.Content | None, say: Callable[[str], None]
 ) -> Config:
     if here is None:

@@ -28,8 +28,7 @@ from repro.timing import (
     wire_replay,
 )
 from repro.timing.one_rank import Calibration, calibrate
-from repro.train import aggregator, buckets
-from repro.train.split import settled
+from repro.train import aggregator, buckets, split
 from repro.train.step import Worker
 
 if TYPE_CHECKING:
@@ -77,13 +76,13 @@ def before_a_run(config: Config, rank: Rank, data: Dataset) -> list[dict[str, An
 
 def of_stages(config: Config, rank: Rank) -> list[dict[str, Any]]:
     """Returns what an iteration of pipelines is modelled to take. Collective; a stage's compress is timed by rank 0."""
-    split = settled(config, rank)
-    if rank.number or split is None:
+    divided = split.of_run(config, rank)
+    if rank.number or divided is None:
         return []
     shapes = node_profile.layers(config)
     peers = dataclasses.replace(config, nodes=config.nodes // config.stages, stages=1, cuts=[])
-    parameters = sum(block.parameters for block in split.blocks)
-    one = pipelined.iteration(config, split, compress_time.compress(peers, parameters, shapes))
+    parameters = sum(block.parameters for block in divided.blocks)
+    one = pipelined.iteration(config, divided, compress_time.compress(peers, parameters, shapes))
     wires = (config.network, *map(named_network, config.also_on))
     return [
         time_line(dataclasses.replace(config, network=wire), "modelled", one.parts(Link(*ends)))

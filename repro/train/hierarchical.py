@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE = "machines.json"  # in the run folder: which ranks are on one machine, as the run began
 
 
-def settle(config: Config, rank: Rank, checkpoints: Path) -> None:
+def keep_machines(config: Config, rank: Rank, checkpoints: Path) -> None:
     """Gives ranks the machines with which the run began, wherever they were started again. Collective.
 
     Leaders have what others have not, and sums in another order have other bits. So a run that goes on keeps its

@@ -80,7 +80,7 @@ def partition(seconds: Sequence[float], parts: int) -> list[int]:
     return list(best(0, parts)[1])
 
 
-def settled(config: Config, rank: Rank) -> Split | None:
+def of_run(config: Config, rank: Rank) -> Split | None:
     """Returns the stages of a run on all ranks, None where it has none. Collective; rank 0 measures once a run."""
     if config.stages == 1:
         return None

@@ -53,7 +53,7 @@ def _run(
     place = _place(configs)
     speaks = place is None or place.rank == 0  # of the ranks that torchrun or srun started, one talks
     try:
-        configs = same_data.settle(configs, lambda text: _say(text, speaks))
+        configs = same_data.chosen(configs, lambda text: _say(text, speaks))
         _check(configs)
     except ConfigError as error:
         if place is not None:

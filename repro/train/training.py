@@ -14,7 +14,7 @@ from repro.comm.common_start import Stopped
 from repro.config.schema import Config, RunError
 from repro.runs import checkpoint, metrics, progress, recorded, run_folder
 from repro.train import evaluation, measured, saved_state, schedule, split
-from repro.train.hierarchical import inside, settle
+from repro.train.hierarchical import inside, keep_machines
 from repro.train.recorder import StepRecorder
 from repro.train.sent import Sent
 from repro.train.step import Batch, Worker, any_rank, train_step
@@ -176,8 +176,8 @@ class Training:
             self.phase("timing blocks")
         if not threads.as_threads(self.config):
             checkpoint.check_shared(self.config.folder, self.rank.control)
-        settle(self.config, self.rank, self.checkpoints)
-        divided = split.settled(self.config, self.rank)
+        keep_machines(self.config, self.rank, self.checkpoints)
+        divided = split.of_run(self.config, self.rank)
         passed_over: list[str] = []  # on rank 0
         chosen = self.choices(passed_over) if self.rank.number == 0 else iter(())
         while (found := self.rank.control.gather_objects(next(chosen, None))[0]) is not None:

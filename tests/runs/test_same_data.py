@@ -80,16 +80,16 @@ def test_a_folder_from_before_is_read_by_what_its_data_was_called(roots: tuple[P
     assert here is not None
     ran(configs["A"], here, "no fingerprint then")
     said: list[str] = []
-    assert same_data.settle([configs["A"]], said.append) == [configs["A"]] and not said
-    (other,) = same_data.settle([configs["B"]], said.append)
+    assert same_data.chosen([configs["A"]], said.append) == [configs["A"]] and not said
+    (other,) = same_data.chosen([configs["B"]], said.append)
     assert other.folder != configs["B"].folder and "fingerprint not known" in said[0]
-    assert same_data.settle([other], said.append) == [other] and len(said) == 1, "settled for good"
+    assert same_data.chosen([other], said.append) == [other] and len(said) == 1, "settled for good"
 
 
 def test_a_fingerprint_that_is_asked_for_must_be_there(roots: tuple[Path, Path]) -> None:
     (asked,) = compose([*SETTINGS, f"data.root={roots[0]}", "data.fingerprint=123456abcdef"])
     with pytest.raises(ConfigError, match="data.fingerprint=123456abcdef: data.root=.* holds imagenet .4 classes"):
-        same_data.settle([asked], print)
+        same_data.chosen([asked], print)
 
 
 def test_data_that_the_run_itself_fetches_must_be_those_that_were_asked_for(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_cifar10_from_other_images_is_another_run(tmp_path: Path) -> None:
     assert contents[0] is not None and contents[1] is not None
     assert contents[0].description == contents[1].description and contents[0] != contents[1]
     ran(configs[0], contents[0])
-    settled = same_data.settle(configs, lambda text: None)
+    settled = same_data.chosen(configs, lambda text: None)
     assert settled[0] == configs[0] and settled[1].folder != configs[0].folder
 
 
@@ -168,11 +168,11 @@ def test_a_run_that_reads_no_images_stays_itself_once_there_are_some(imagenet_fo
     config.folder.mkdir(parents=True)
     said = {"data": timed_only.DESCRIPTION, "fingerprint": ""}
     (config.folder / "provenance.json").write_text(json.dumps(said))
-    assert same_data.settle([config], pytest.fail) == [config]
+    assert same_data.chosen([config], pytest.fail) == [config]
     trained = dataclasses.replace(config, node=None)
     trained.folder.mkdir(parents=True)
     (trained.folder / "provenance.json").write_text(
         json.dumps(said | {"data": "imagenet (other images)", "fingerprint": "1"})
     )
-    (own,) = same_data.settle([trained], lambda line: None)
+    (own,) = same_data.chosen([trained], lambda line: None)
     assert own.data.fingerprint and own.folder != trained.folder

@@ -126,7 +126,7 @@ def test_a_stages_messages_are_of_its_own_layers_and_buckets():
 def test_strategies_predicts_any_number_of_nodes(nodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two nodes it said that stages=4 is too many, and that stages must not be typed."""
     asked: list[Any] = []
-    monkeypatch.setattr(strategies, "run", lambda configs, say: asked.extend(configs))
+    monkeypatch.setattr(strategies, "run", lambda configs, say, out: asked.extend(configs))
     done = CliRunner().invoke(cli.app, ["strategies", f"nodes={nodes}", "model=resnet20"])
     assert done.exit_code == 0, done.output
     assert {(config.model.name, config.nodes, config.stages) for config in asked} == {("resnet20", nodes, 1)}

@@ -99,7 +99,7 @@ def each(
 
 def at_sockets(config: Config, rank: ranks.Rank, data: Any) -> tuple[int, int, list[Any]]:
     """Returns of a pass of the pipeline the bytes at this process's sockets, those counted as sent, and the rounds."""
-    worker = Worker(config, rank, data, split=split.settled(config, rank))
+    worker = Worker(config, rank, data, split=split.of_run(config, rank))
     batches = list(itertools.islice(worker.batches(0), config.micro_batches))
     worker.backward(batches)  # connects
     store: Any = rank.store
