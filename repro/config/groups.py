@@ -27,6 +27,7 @@ NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
 
+@functools.cache
 def conf_folder() -> Path:
     """Returns conf/ beside the package in a wheel's installation, one folder up in a checkout."""
     inside = Path(__file__).parents[1] / "conf"
@@ -46,12 +47,15 @@ def about(algo: str) -> dict[str, Any]:
 
 def about_known(algo: str) -> dict[str, Any]:
     """Returns what `about` does, and nothing for an algorithm of others' results that is not known here."""
-    return about(algo) if algo in group_options("algo") else {}
+    return about(algo) if Path(algo).name == algo and _file(algo).is_file() else {}
 
 
 def _of_algo(algo: str) -> dict[str, Any]:
-    path = conf_folder() / "algo" / f"{algo}.yaml"
-    return _read(path, path.stat().st_mtime_ns)
+    return _read(_file(algo), _file(algo).stat().st_mtime_ns)
+
+
+def _file(algo: str) -> Path:
+    return conf_folder() / "algo" / f"{algo}.yaml"
 
 
 @functools.cache  # the time of change is in the key; tables ask for each of their runs
