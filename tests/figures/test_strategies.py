@@ -112,3 +112,9 @@ def test_what_a_cell_says_can_be_read_on_its_colour(colour: str) -> None:
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
     light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
     assert {"white": 1.05 / light, "black": light / 0.05}[strategies._ink_on(colour)] > 4.5
+
+
+def test_a_folder_is_refused_where_a_file_is_to_go(tmp_path: Path) -> None:
+    """It said: Is a directory."""
+    with pytest.raises(ConfigError, match="is a folder, and a file is to go there"):
+        predicted.run(compose(["experiment=strategies", "model=resnet20", "nodes=4"]), print, tmp_path)
