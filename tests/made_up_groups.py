@@ -176,3 +176,21 @@ def on_both_networks(group: dict[str, Any]) -> dict[str, Any]:
     (slow,) = group["iteration_time"]
     fast = slow | {"network": "ethernet10g", "communicate_s": slow["communicate_s"] / 10}
     return group | {"iteration_time": [slow, fast]}
+
+
+def whole(algo: str, seeds: list[int], every: int = 1, more: float = 0.0, **settings: Any) -> dict[str, Any]:
+    """Of 141 epochs, or the first `epochs` of them, evaluated every so many.
+
+    An accuracy is its epoch's number and the seed's in thousandths, and so much `more`.
+    """
+    made, last = group("resnet20", algo), settings.get("epochs", 141)
+    made["settings"] |= {"scale_schedule": False, "epochs": 141, "precision": "bfloat16"} | settings
+    epochs = [*range(every, last, every), last]
+    made["curve"] = [
+        made["curve"][0]
+        | {"epoch": epoch, "step": 390 * epoch, "test_accuracy": epoch / 1000 + more, "test_accuracy_std": None}
+        for epoch in epochs
+    ]
+    accuracies = [[epoch / 1000 + more + seed / 1000 for epoch in epochs] for seed in seeds]
+    made |= {"seeds": seeds, "runs": [f"{algo}-{seed}-{every}-{settings}" for seed in seeds]}
+    return made | {"seed_accuracies": accuracies if len(seeds) > 1 else []}

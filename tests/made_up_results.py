@@ -6,12 +6,24 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from made_up_groups import ALGOS, dilated, group, in_stages, made_theirs, measured, on_a_v100, on_both_networks, read
+from made_up_groups import (
+    ALGOS,
+    dilated,
+    group,
+    in_stages,
+    made_theirs,
+    measured,
+    on_a_v100,
+    on_both_networks,
+    read,
+    whole,
+)
 from made_up_predictions import divided, simulated, tradeoff
 
 from repro.report import summaries
 from repro.report.summaries import Results
 
+NO_MOMENTUM = {"momentum": 0.0, "lr": 1.0}
 REFERENCE = [  # two epochs; repeats of one setting lie 0.2 and 0.4 points apart
     {"job": job, "model": "resnet20", "algo": algo, "density": density, "nodes": 4, "batch_per_node": 32, "lr": 0.1}
     | {"test_accuracy": [50.0, accuracy]}
@@ -38,6 +50,22 @@ def everything() -> Results:
             ]
         ),
         "many_nodes": _groups(group("resnet20", a, nodes=32, density=0.008) for a in ("dense", "gtopk", "scalecom")),
+        "momentum": _groups(
+            [
+                whole("dense", [0, 1]),
+                whole("gtopk", [0, 1], more=-0.005),
+                whole("topk", [0], more=-0.01),
+                *(
+                    whole(a, [0, 1], epochs=15, more=more, **rule)
+                    for a, rule, more in (
+                        ("dense", {}, 0.0),
+                        ("dense", NO_MOMENTUM, -0.002),
+                        ("gtopk", {}, -0.004),
+                        ("gtopk", NO_MOMENTUM, -0.001),
+                    )
+                ),
+            ]
+        ),
         "batch_sensitivity": _groups(group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)),
         "language": _groups(read(group("lstm_small", a)) for a in ("dense", "topk", "gtopk")),
         "quickstart": _groups(group("resnet20", a, data="digits", density=0.01) for a in ("dense", "topk", "gtopk")),

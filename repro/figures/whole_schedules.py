@@ -20,6 +20,7 @@ ALSO = tuple(
     for name in ("density_sensitivity", "select_from_k_times_P", "momentum", "many_nodes")
 )
 FIRST = 5  # epochs
+WHOLE = 135  # epochs of the shortest whole run of the reference curves; most have 138 to 140
 STRETCHES = (f"first {FIRST} epochs (%)", "high rate (%)", "after the first drop (%)")
 Mean = Callable[[int, int], float | None]  # of the accuracies of these epochs, in percent
 
@@ -95,7 +96,9 @@ def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
     for (model, nodes, density, algo), (group, alike) in sorted(beside.items(), key=lambda one: str(one[0])):
         curves = [run["test_accuracy"] for run in alike]
 
-        def mean(first: int, last: int, curves: list[list[float]] = curves) -> float:
+        def mean(first: int, last: int, curves: list[list[float]] = curves) -> float | None:
+            if min(map(len, curves)) < min(last, WHOLE):
+                return None
             return statistics.fmean(statistics.fmean(curve[first - 1 : last]) for curve in curves)
 
         ends = [curve[-1] for curve in curves]

@@ -2,26 +2,11 @@
 
 from typing import Any
 
-import made_up_groups
 import pytest
+from made_up_groups import whole
 
 from repro.figures import momentum_rules, whole_schedules
 from repro.report.summaries import Results
-
-
-def whole(algo: str, seeds: list[int], every: int = 1, more: float = 0.0, **settings: Any) -> dict[str, Any]:
-    """Of 141 epochs, evaluated every so many: an accuracy is its epoch's number in thousandths, and so much `more`."""
-    group = made_up_groups.group("resnet20", algo)
-    group["settings"] |= {"scale_schedule": False, "epochs": 141, "precision": "bfloat16"} | settings
-    first = group["curve"][0]
-    epochs = [*range(every, 141, every), 141]
-    group["curve"] = [
-        first | {"epoch": epoch, "step": 390 * epoch, "test_accuracy": epoch / 1000 + more, "test_accuracy_std": None}
-        for epoch in epochs
-    ]
-    accuracies = [[epoch / 1000 + more + seed / 1000 for epoch in epochs] for seed in seeds]
-    group |= {"seeds": seeds, "runs": [f"{algo}-{seed}-{every}-{settings}" for seed in seeds]}
-    return group | {"seed_accuracies": accuracies if len(seeds) > 1 else []}
 
 
 def table(*groups: dict[str, Any], reference: list[dict[str, Any]] | None = None, **more: Any) -> list[dict[str, Any]]:
@@ -68,9 +53,12 @@ def test_curves_of_others_are_pooled_by_setting() -> None:
 
 def test_a_line_of_the_momentum_table_has_all_rules_of_an_algorithm() -> None:
     found = [whole("gtopk", [0, 1], epochs=15), whole("gtopk", [0], epochs=15, momentum=0.0, lr=1.0)]
-    for group in found:
-        group["curve"] = group["curve"][:15]
-        group["seed_accuracies"] = [own[:15] for own in group["seed_accuracies"]]
     (row,) = momentum_rules.table(Results({}, {"momentum": {"groups": found}}, []))
     cells = [value for name, value in row.items() if name.endswith("% (n)")]
     assert cells == ["1.4 (2)", None, None, "1.3 (1)"] and row["epochs"] == "mean of 11 to 15"
+
+
+def test_a_curve_of_others_that_ends_early_leaves_its_later_stretches_empty() -> None:
+    run = {"model": "resnet20", "batch_per_node": 32, "lr": 0.1, "density": 0.001, "algo": "topk", "nodes": 4, "job": 1}
+    *_, row = table(whole("gtopk", [0]), reference=[run | {"test_accuracy": [50.0] * 100}])
+    assert [row[name] for name in whole_schedules.STRETCHES] == [50.0, 50.0, None] and row["end (%)"] == 50.0
