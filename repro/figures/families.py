@@ -1,6 +1,7 @@
 """Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
 
 import textwrap
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -8,8 +9,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from repro.config import groups
 from repro.figures import _curves, _draw, _legend, _names
 from repro.iteration_time import IterationTime
-from repro.metric import ACCURACY
-from repro.report import same_machine
+from repro.report import own_rules, prefixes, same_machine
+from repro.report.group import Group
+from repro.report.own_rules import Setting
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -17,7 +19,7 @@ TITLE = "What each relaxation costs in the accuracy of a short run, and saves in
 COMMAND = "repro run experiment=families"
 WIDTH = "double"
 NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
-LABELS = ("final test accuracy (%)", "bytes sent per node and step", "modelled iteration (ms)")
+LABELS = ("test accuracy (%)", "bytes sent per node and step", "modelled iteration (ms)")
 RANGE = ("bytes_sent_least", "bytes_sent_most")  # over the steps, where messages depend on values
 FAMILIES = {  # colours are Okabe and Ito's
     "full precision": ("#0072B2", "o"),
@@ -34,38 +36,48 @@ UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
-    """Returns one row for each algorithm, the most accurate first. Compute is the median of all runs.
+    """Returns one row for each algorithm and density over one schedule (`own_rules`), the most accurate first.
 
-    Seconds of unlike machines do not compare: runs on others than the machine of most have none.
+    Compute is the median of all runs. Seconds of unlike machines do not compare: runs on others than the machine of
+    most have none.
     """
-    families = [group for group in results.groups("families", ACCURACY) if group.curve]
-    machines = [group.machine for group in families]
+    settings = own_rules.one_schedule(results, "families")
+    machines = [group.machine for one in settings for group in one.groups if _modelled(group)]
     usual = max(machines, key=lambda one: sum(same_machine.alike(one, other) for other in machines), default={})
-    rows = []
-    for group in families:
-        last = _curves.of_group(group)[-1]
-        here = same_machine.alike(group.machine, usual)
-        times = group.iteration_time if here else []
-        milliseconds = {
-            time["network"]: 1e3 * IterationTime.of(time).total for time in times if time["source"] == "modelled"
-        }
-        rows.append(
-            {
-                **{name: value for name, value in last.items() if name not in LEFT_OUT},
-                "family": _family(group.algo),
-                "bytes_sent": group.per_step.get("bytes_sent"),
-                **{name: group.per_step.get(name) for name in RANGE},
-                "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
-                "socket_bytes": group.socket_bytes,
-                **{f"{name}_ms": milliseconds.get(name) for name in NETWORKS},
-                "time_source": "modelled",
-            }
-        )
-    return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
+    return sorted((_row(one, usual) for one in settings), key=lambda row: (row["model"], -row["test_accuracy"]))
 
 
-def _family(algo: str) -> str:
-    return groups.about_known(algo).get("family", "not known here")
+def _row(setting: Setting, usual: dict[str, Any]) -> Row:
+    """Returns the row of the runs of one setting; seconds are of those on the `usual` machine."""
+    same, epoch, schedule = setting
+    group = same[0]
+    lengths = (prefixes.averaged(group, epoch), 1)  # where the last epochs were not all evaluated, the last alone
+    pooled, over = next((one, over) for over in lengths for one in prefixes.at_epoch(same, epoch, over))
+    timed = [_modelled(one) for one in same if same_machine.alike(one.machine, usual)]
+    milliseconds = next(filter(None, timed), {})
+    (row,) = (row for row in _curves.of_group(group) if row["epoch"] == epoch)
+    return {
+        **{name: value for name, value in row.items() if name not in LEFT_OUT},
+        "schedule": schedule,
+        "whole": group.whole and epoch == group.epochs,
+        "n": pooled.n,
+        "seeds": " ".join(map(str, sorted({seed for one in same for seed in one.seeds}))),
+        "test_accuracy": pooled.mean / 100,
+        "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
+        "epochs averaged": over,
+        "family": groups.about_known(group.algo).get("family", "not known here"),
+        "bytes_sent": group.per_step.get("bytes_sent"),
+        **{name: group.per_step.get(name) for name in RANGE},
+        "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
+        "socket_bytes": group.socket_bytes,
+        **{f"{name}_ms": milliseconds.get(name) for name in NETWORKS},
+        "time_source": "modelled",
+    }
+
+
+def _modelled(group: Group) -> dict[str, float]:
+    times = [time for time in group.iteration_time if time["source"] == "modelled"]
+    return {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -78,6 +90,9 @@ def draw(rows: list[Row]) -> Figure:
         colour, marker = FAMILIES.get(row["family"], UNKNOWN)
         style = {"color": colour, "marker": marker, "linestyle": "", "label": row["family"]}
         panels[0].plot(100 * row["test_accuracy"], y, **style)
+        if row["test_accuracy_std"]:
+            ends = [100 * (row["test_accuracy"] + side * row["test_accuracy_std"]) for side in (-1, 1)]
+            panels[0].plot(ends, [y, y], color=colour, linewidth=0.8)
         if row["bytes_sent_least"]:
             panels[1].plot([row[name] for name in RANGE], [y, y], color=colour, linewidth=0.8)
         filled, hollow = (row[f"{name}_ms"] for name in NETWORKS)
@@ -104,7 +119,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         *_draw.runs_note(rows),
-        "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure.",
+        _of_accuracies(rows),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}). Compute is the median of "
         "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
@@ -112,3 +127,12 @@ def draw(rows: list[Row]) -> Figure:
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
     return figure
+
+
+def _of_accuracies(rows: list[Row]) -> str:
+    last, over = max((row["epoch"], row["epochs averaged"]) for row in rows)
+    mean = f"Means of epochs {last - over + 1:g} to {last:g}. " if over > 1 else ""
+    spread = any(row["test_accuracy_std"] for row in rows)
+    line = "A line beside an accuracy is one standard deviation over seeds. " if spread else ""
+    short = "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure."
+    return mean + line + ("" if all(row["whole"] for row in rows) else short)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from repro.config import groups
 from repro.config.parts import Algo
 from repro.metric import ACCURACY
 from repro.report import intervals, prefixes
-from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.intervals import FAR, Interval
-from repro.report.momentum import effective_lr
+from repro.report.own_rules import by_own_rules
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
 from repro.report.verdicts import EPSILON, MARGIN
@@ -80,18 +79,8 @@ def _is(group: Group, algo: Algo, density: float) -> bool:
 
 
 def _counts(group: Group) -> bool:
-    settings = _with_gain(group.settings)
-    place = group.model, settings["data"]["name"], group.metric, settings["steps"]
-    return place == (MODEL, DATA, ACCURACY, None) and as_published(settings) and not other_schedule(settings)
-
-
-def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns settings in which a rate that is as many times the usual one as the algorithm's gain is that gain."""
-    algo = settings["algo"]
-    known = groups.about_known(algo["name"])
-    gained = settings | {"lr": groups.default(MODEL, "lr"), "algo": algo | {"gain": known.get("gain", 1.0)}}
-    as_much = algo.get("gain", 1.0) == 1 and effective_lr(settings) == effective_lr(gained)
-    return gained if as_much else settings
+    place = group.model, group.settings["data"]["name"], group.metric, group.settings["steps"]
+    return place == (MODEL, DATA, ACCURACY, None) and by_own_rules(group.settings)
 
 
 def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[tuple[Pooled, Pooled]]:

@@ -157,7 +157,8 @@ def _algorithm(name: str, about: dict[str, Any], data: Results, whole: list[in_s
 
 
 def _counted(name: str, data: Results) -> str | None:
-    row = _first(data.summaries.get("algorithms", {}).get("rows", []), algo=name)
+    rows = data.summaries.get("algorithms", {}).get("rows", [])
+    row = next((row for row in rows if row["algo"] == name), None)
     if row is None:
         return None
     more = (
@@ -173,7 +174,7 @@ def _counted(name: str, data: Results) -> str | None:
 
 def _range(name: str, data: Results) -> str:
     """Says how far the bytes of a step go where they depend on values."""
-    row = _first(_rows(data, "families"), algo=name)
+    row = _among_families(name, data)
     if row is None or not row["bytes_sent_least"]:
         return ""
     return (
@@ -191,11 +192,20 @@ def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | Non
             f"{100 * group.curve[-1]['test_accuracy']:.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, "
             f"{group.schedule}, {group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
         )
-    row = _first(_rows(data, "families"), algo=name)
-    return row and (
+    row = _among_families(name, data)
+    if row is None:
+        return None
+    mean = f", mean of the last {row['epochs averaged']} epochs" if row["epochs averaged"] > 1 else ""
+    return (
         f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
-        f"{row['schedule']}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+        f"{row['schedule']}{mean}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
     )
+
+
+def _among_families(name: str, data: Results) -> Row | None:
+    """Returns an algorithm's row of the figure of all algorithms, at its least density."""
+    rows = [row for row in _rows(data, "families") if row["algo"] == name]
+    return min(rows, key=lambda row: row["density"], default=None)
 
 
 def _is_usual(group: Group, name: str) -> bool:
@@ -220,12 +230,12 @@ def _time(name: str, data: Results) -> str | None:
             + ("" if gain is None else f", {gain:.2f} times as fast as dense that computes as long")
             + f" ({row['source']}: {row['model']}, {row['nodes']} nodes, links of 1 Gbps, n = {row['n']})"
         )
-    row = _first(_rows(data, "families"), algo=name)
-    if row is None or row["ethernet1g_ms"] is None:
+    alone = _among_families(name, data)
+    if alone is None or alone["ethernet1g_ms"] is None:
         return None
     return (
-        f"{tables.for_people(row['ethernet1g_ms'])} ms an iteration ({row['time_source']}: "
-        f"{_draw.model_name(row['model'])}, {row['nodes']} nodes, 1 Gbps)"
+        f"{tables.for_people(alone['ethernet1g_ms'])} ms an iteration ({alone['time_source']}: "
+        f"{_draw.model_name(alone['model'])}, {alone['nodes']} nodes, 1 Gbps)"
     )
 
 
@@ -235,7 +245,3 @@ def _link() -> str:
 
 def _rows(data: Results, item: str) -> list[Row]:
     return figures.load([item])[0].table(data)
-
-
-def _first(rows: list[Row], **wanted: Any) -> Any:
-    return next((row for row in rows if wanted.items() <= row.items()), None)

@@ -1,0 +1,75 @@
+"""Tells runs of an algorithm by its own rules, whatever they were for, and finds those that stand beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from repro.config import groups
+from repro.metric import ACCURACY
+from repro.report import prefixes
+from repro.report.as_published import as_published, other_schedule
+from repro.report.group import Group
+from repro.report.momentum import effective_lr
+from repro.report.summaries import Results
+
+
+def by_own_rules(settings: dict[str, Any]) -> bool:
+    """Returns whether a run selects, applies and schedules as the algorithm's and the network's files say."""
+    settings = _with_gain(settings)
+    return as_published(settings) and not other_schedule(settings)
+
+
+def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings in which a rate that is as many times the usual one as the algorithm's gain is that gain."""
+    algo, usual = settings["algo"], groups.default(settings["model"]["name"], "lr")
+    gained = settings | {"lr": usual, "algo": algo | {"gain": groups.about_known(algo["name"]).get("gain", 1.0)}}
+    as_much = usual and algo.get("gain", 1.0) == 1 and effective_lr(settings) == effective_lr(gained)
+    return gained if as_much else settings
+
+
+class Setting(NamedTuple):
+    """Holds the groups of one setting, the experiment's own first, and where its runs end: an epoch, and in words."""
+
+    groups: list[Group]
+    epoch: float
+    schedule: str
+
+
+def one_schedule(results: Results, experiment: str) -> list[Setting]:
+    """Returns the settings of an experiment's runs over one schedule: the one with the most algorithms.
+
+    Over a schedule as it is written, runs of other experiments by an algorithm's own rules that got as far count as if
+    of this one: on as many nodes, with the same data, batch and precision, dense or at its densities.
+    """
+    own = [group for group in results.groups(experiment, ACCURACY) if group.curve]
+    others = [group for name, group in results.all_groups() if name != experiment and group.metric is ACCURACY]
+    schedules = dict.fromkeys(group.schedule for group in own)
+    found = [_settings([group for group in own if group.schedule == schedule], others) for schedule in schedules]
+
+    def algos(settings: list[Setting]) -> tuple[int, bool]:
+        return len({one.groups[0].algo for one in settings}), not settings[0].groups[0].compressed
+
+    return max(found, key=algos, default=[])
+
+
+def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
+    """Returns one for each algorithm and density among runs alike: the experiment's, else that of the most seeds."""
+    ends = {prefixes.kind(group): group.epochs for group in own}
+    beside = [group for group in others if not group.compressed and _is_beside(group, own, ends)]
+    chosen: dict[tuple[Any, ...], list[Group]] = {}
+    for same in sorted(prefixes.of_one_setting([*own, *beside]), key=lambda same: (same[0] in own, _seeds(same))):
+        chosen[prefixes.kind(same[0]), same[0].algo, same[0].settings["density"]] = same
+    return [Setting(same, ends[prefixes.kind(same[0])], own[0].schedule) for same in chosen.values()]
+
+
+def _is_beside(group: Group, own: Iterable[Group], ends: dict[tuple[object, ...], float]) -> bool:
+    return (
+        group.settings["density"] in {1.0, *(one.settings["density"] for one in own)}
+        and any(row["epoch"] == ends.get(prefixes.kind(group)) for row in group.curve)
+        and by_own_rules(group.settings)
+    )
+
+
+def _seeds(same: Iterable[Group]) -> int:
+    return len({seed for group in same for seed in group.seeds})
