@@ -47,7 +47,15 @@ def about(algo: str) -> dict[str, Any]:
 
 def about_known(algo: str) -> dict[str, Any]:
     """Returns what `about` does, and nothing for an algorithm of others' results that is not known here."""
-    return about(algo) if Path(algo).name == algo and _file(algo).is_file() else {}
+    return about(algo) if is_known(algo) else {}
+
+
+def is_known(algo: str) -> bool:
+    """Returns whether an algorithm of anybody's results, whatever its name is, has a file here."""
+    try:
+        return Path(algo).name == algo and _file(algo).is_file()
+    except (OSError, ValueError):  # too long a name of a file, or none
+        return False
 
 
 def _of_algo(algo: str) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
 
 def algo_default(algo: str, model: str, key: str) -> Any:
     """Returns the value of a key outside of `algo.` that a run of both has by default; `algo` may be unknown here."""
-    own = _beside(algo) if algo in group_options("algo") else {}
+    own = _beside(algo) if is_known(algo) else {}
     return own[key] if key in own else default(model, key)
 
 

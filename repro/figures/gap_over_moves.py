@@ -36,12 +36,8 @@ TICKS = (-10, -3, -1, 0, 1, 3, 10, 30)
 
 def table(results: Results) -> list[Row]:
     """Returns one row per run: ours on CIFAR-10 that have a dense run of their seed, and the reference's Top-k."""
-    groups: dict[tuple[str, str, float], Group] = {}  # of two that share a first run, the one of more seeds
-    for _, group in results.all_groups():
-        key = group.runs[0], group.data, group.epochs
-        if group.settings["data"]["name"] == DATA and group.n >= groups.get(key, group).n:
-            groups[key] = group
-    trained = [group for group in groups.values() if group.settings["steps"] is None]
+    groups = prefixes.each_once(g for _, g in results.all_groups() if g.settings["data"]["name"] == DATA)
+    trained = [group for group in groups if group.settings["steps"] is None]
     dense = [group for group in trained if group.algo == "dense" and momentum.is_usual(group.settings)]
     rows = []
     for same in prefixes.of_one_setting(group for group in trained if group.settings["density"] < 1):

@@ -72,5 +72,5 @@ def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: float | 
 def _format(group: Group) -> str | None:
     """Returns in which format pairs travel; None for an algorithm that sends none, whose settings have a default."""
     own = group.settings["algo"]
-    known = groups.about(group.algo) if group.algo in groups.group_options("algo") else own
+    known = groups.about_known(group.algo) or own
     return own.get("wire", "pairs") if "wire" in known else None

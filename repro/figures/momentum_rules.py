@@ -16,7 +16,8 @@ PANEL = ("nodes", "model", "data", "schedule", "epoch", "epochs averaged", "prec
 def table(results: Results) -> list[Row]:
     """Returns a row for each algorithm with one density in a panel of the figure, and a column for each rule.
 
-    A cell has the mean over seeds in percent and, in brackets, their number; None where no run has that rule.
+    A cell has the mean over seeds in percent and, in brackets, their number; several where runs of that rule differ in
+    more, as in the weight decay; None where no run has it.
     """
     trained = [row for row in momentum.table(results) if row["source"] == "trained"]
     lines: dict[tuple[object, ...], list[Row]] = {}
@@ -37,10 +38,10 @@ def _row(rows: list[Row]) -> Row:
         "schedule": first["schedule"],
         "model": _draw.model_name(first["model"]),
         "data": _draw.data_name(first["data"]),
+        "batch_per_node": first["batch_per_node"],
         "source": "trained, " + first["precision"],
     }
 
 
 def _cell(rows: Iterable[Row]) -> str | None:
-    row = next(iter(rows), None)
-    return None if row is None else f"{100 * row['test_accuracy']:.1f} ({row['n']})"
+    return "; ".join(f"{100 * row['test_accuracy']:.1f} ({row['n']})" for row in rows) or None

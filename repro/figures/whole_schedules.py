@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,6 +10,7 @@ from repro.figures import _curves, _draw, _names
 from repro.metric import ACCURACY
 from repro.report import momentum, moves, pairs, prefixes, reference_curves
 from repro.report.group import Group
+from repro.report.prefixes import Pooled
 from repro.report.reference_curves import Run
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -33,7 +35,7 @@ def table(results: Results) -> list[Row]:
     The reference curves of the same network, batch and learning rate, of the nearest number of nodes, follow.
     """
     whole = [group for _, group in results.all_groups() if group.whole and group.curve and group.metric is ACCURACY]
-    settings = prefixes.of_one_setting({(group.runs[0], group.data): group for group in whole}.values())
+    settings = prefixes.of_one_setting(prefixes.each_once(whole))
     dense = [
         group for same in settings for group in same if group.algo == "dense" and momentum.is_usual(group.settings)
     ]
@@ -52,10 +54,8 @@ def _of_setting(same: list[Group], dense: Sequence[Group]) -> Row:
     (end,) = prefixes.at_epoch(same, group.epochs)
 
     def mean(first: int, last: int) -> float | None:
-        return next((one.mean for one in prefixes.at_epoch(same, last, last - first + 1)), None)
+        return next((one.mean for one in prefixes.at_epoch(same, last, last - first + 1) if one.n == end.n), None)
 
-    reference = next((one for one in dense if one is not group and pairs.alike(group, one)), None)
-    pair = pairs.of(group, reference) if reference else None
     run = group.algo, moves.selections(group, group.epochs), group.nodes
     return {
         "model": _draw.model_name(group.model),
@@ -66,7 +66,7 @@ def _of_setting(same: list[Group], dense: Sequence[Group]) -> Row:
         "source": f"trained, {settings['precision']}",
         "n": end.n,
         "end (%)": end.mean,
-        "below dense (points)": pair.accuracies[1] - pair.accuracies[0] if pair else None,
+        "below dense (points)": _below(same, end, dense),
         **_stretches(mean, group),
         "training loss": group.curve[-1]["train_loss"] if end.n == group.n else None,  # of one group's seeds
         "times an entry moves": moves.moves(*run),
@@ -76,29 +76,39 @@ def _of_setting(same: list[Group], dense: Sequence[Group]) -> Row:
     }
 
 
+def _below(same: Sequence[Group], end: Pooled, dense: Sequence[Group]) -> float | None:
+    """Returns by how many points the seeds that dense has too end below it; None of dense itself."""
+    if any(one is other for one in same for other in dense):
+        return None
+    beside = prefixes.at_epoch([one for one in dense if pairs.alike(same[0], one)], end.group.epochs)
+    of_dense = max((one.accuracies for one in beside), key=len, default={})
+    shared = end.accuracies.keys() & of_dense
+    return statistics.fmean(of_dense[seed] - end.accuracies[seed] for seed in shared) if shared else None
+
+
 def _stretches(mean: Mean, group: Group) -> Row:
     """Returns the columns of STRETCHES, by the schedule of `group`."""
-    drops, warm = group.settings["lr_drops"], int(group.settings["lr_warmup_epochs"])
+    drops, warm = group.settings["lr_drops"], math.ceil(group.settings["lr_warmup_epochs"])
     dropped = int(drops[0]) if drops and drops[0] < group.epochs else None
-    high = None if dropped is None else mean(warm + 1, dropped)
+    high = None if dropped is None or warm >= dropped else mean(warm + 1, dropped)
     low = None if dropped is None else mean(dropped + 1, int(group.epochs))
     return dict(zip(STRETCHES, (mean(1, FIRST), high, low), strict=True))
 
 
 def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
-    """Yields the reference curves beside any of `groups`, once each; curves of one setting have one row."""
-    beside: dict[tuple[object, ...], tuple[Group, list[Run]]] = {}
+    """Yields whole reference curves beside any of `groups`, once each; curves of one setting have one row."""
+    beside: dict[tuple[str, int, float, str], tuple[Group, list[Run]]] = {}
     for group in groups:
         for run in reference_curves.beside(runs, group.model, group.batch, group.settings["lr"], group.nodes):
-            key = run["model"], run["nodes"], run["density"], reference_curves.algo(run)
+            key = run["model"], run["nodes"], -run["density"], reference_curves.algo(run)
             _, found = beside.setdefault(key, (group, []))
-            found += [run] if run not in found else []
-    for (model, nodes, density, algo), (group, alike) in sorted(beside.items(), key=lambda one: str(one[0])):
+            found += [run] if run not in found and len(run["test_accuracy"]) >= WHOLE else []
+    for (model, nodes, density, algo), (group, alike) in sorted(beside.items(), key=lambda one: one[0]):
+        if not alike:
+            continue
         curves = [run["test_accuracy"] for run in alike]
 
-        def mean(first: int, last: int, curves: list[list[float]] = curves) -> float | None:
-            if min(map(len, curves)) < min(last, WHOLE):
-                return None
+        def mean(first: int, last: int, curves: list[list[float]] = curves) -> float:
             return statistics.fmean(statistics.fmean(curve[first - 1 : last]) for curve in curves)
 
         ends = [curve[-1] for curve in curves]
@@ -107,7 +117,7 @@ def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
             "nodes": nodes,
             "data": _draw.data_name(reference_curves.DATA),
             "algorithm": _draw.algo_name(str(algo)),
-            "density": density,
+            "density": -density,
             "source": "reference",
             "n": len(curves),
             "end (%)": statistics.fmean(ends),

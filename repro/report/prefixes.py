@@ -68,6 +68,16 @@ def whole_runs_at_its_end(group: Group, groups: Iterable[Group]) -> Pooled | Non
     return next(iter(at_epoch(same, group.epochs)), None)
 
 
+def each_once(groups: Iterable[Group]) -> list[Group]:
+    """Returns the groups without repeats of the same runs: of two that share a first run, the one of more seeds."""
+    found: dict[tuple[str, str, float], Group] = {}
+    for group in groups:
+        key = group.runs[0], group.data, group.epochs
+        if group.n >= found.get(key, group).n:
+            found[key] = group
+    return list(found.values())
+
+
 def of_any_length(group: Group) -> str:
     """Returns what groups of one setting share, but for where they end."""
     return same_settings.identity(vars(group), whole=not group.compressed)

@@ -59,7 +59,9 @@ def unread(place: Path) -> str:
 def unread_file(file: Path, name: str) -> str:
     """Says from which file the figures of the summary `name` are drawn; "" where it is this one."""
     read = folder() / "summaries" / name
-    return "" if read.resolve() == file.resolve() else f"repro plot and repro report read {read}, not {file}"
+    if read.resolve() == file.resolve():
+        return ""
+    return f"repro plot and repro report read {read}, not {file}: to draw it, put it there in the place of the other"
 
 
 def timed_batch(paper: dict[str, Any], model: str) -> int:

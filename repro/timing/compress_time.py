@@ -52,6 +52,8 @@ def of_peers(config: Config, parameters: int, device: torch.device | str = "cpu"
     All ranks run on stand-ins with few more entries than they select. Then rank 0 does its part again alone, with what
     it received, and with zeros. Raises ConfigError where that are too many ranks.
     """
+    if config.nodes == 1:
+        return 0.0
     k = entries(config.density, parameters)
     _, lone = dry_run.all_at_once(config.algo, config.nodes, parameters, k, device)
 

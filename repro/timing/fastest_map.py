@@ -36,7 +36,7 @@ COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: tho
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
 
 
-def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path = OUT) -> None:
+def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path) -> None:
     """Predicts every config's iteration on its grid of networks and writes `out`; results that it already has stay.
 
     A sparse algorithm in buckets makes another selection, so it does not compete. Raises ConfigError.
@@ -140,7 +140,7 @@ def begun(configs: Sequence[Config], out: Path) -> dict[str, Any]:
         "contenders": list(named), "relaxes": [relaxes(algo) for algo in algos],
         "options": [kept_times.options(algo) for algo in algos],
     })  # fmt: skip
-    before = summaries.read_json(out) if out.exists() else {}
+    before = kept_times.read(out, "repro map", ("contenders", "models", "rows", "maps"))
     predicted_on = {row["nodes"] for row in before.get("rows", [])}
     sizes = sorted(predicted_on | {one.nodes for one in configs})
     shown = contenders.beside_dense(list(named.values()), density, sizes)
@@ -169,7 +169,7 @@ def begun(configs: Sequence[Config], out: Path) -> dict[str, Any]:
     return {**settings, **shown, **{name: before[name] for name in ("machine", "models")}, "rows": [], "maps": []}
 
 
-def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict[str, Any], out: Path = OUT) -> None:
+def check_timed(before: dict[str, Any], configs: Sequence[Config], machine: dict[str, Any], out: Path) -> None:
     """Raises ConfigError where what is timed now would stand beside what was timed elsewhere, or with another batch."""
     timed = {known["model"]: known for known in before["models"]}
     for model, config in {config.model.name: config for config in configs}.items():

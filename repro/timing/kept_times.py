@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from repro.config.compose import compose
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
+from repro.report import summaries
 from repro.timing import node_profile
+
+
+def read(file: Path, command: str, keys: Collection[str]) -> dict[str, Any]:
+    """Returns what `file` has of an earlier `command`, nothing where it is not there. Raises ConfigError.
+
+    Others' files, which lack one of `keys`, are refused.
+    """
+    before = summaries.read_json(file) if file.exists() else {}
+    if before and not (isinstance(before, dict) and before.keys() >= set(keys)):
+        raise ConfigError(f"{file} was not made by {command}, and would be lost; name another file with --out.")
+    return dict(before)
 
 
 def settings(config: Config) -> dict[str, Any]:

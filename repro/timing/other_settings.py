@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from repro.config.compose import compose
-from repro.config.groups import about, group_options
+from repro.config.groups import about, is_known
 from repro.config.schema import Config
 from repro.config.sweeps import quote
 from repro.report import time_to_target
@@ -42,7 +42,7 @@ def _is_beside(group: Group, config: Config) -> bool:
         and to_target.inputs_alike(settings, config)
         and group.batch == config.batch_per_node * config.accumulate
         and not (group.compressed or settings.get("bucket_mb") or settings.get("hierarchical"))
-        and group.algo in group_options("algo")
+        and is_known(group.algo)
     )
 
 

@@ -33,7 +33,7 @@ BUCKET_MB = 25.0  # DDP's default
 Row = dict[str, Any]
 
 
-def run(configs: Sequence[Config], say: Callable[[str], None], out: Path = OUT) -> None:
+def run(configs: Sequence[Config], say: Callable[[str], None], out: Path) -> None:
     """Predicts every strategy for the networks and nodes of `configs`; what `out` has timed, and its other rows, stay.
 
     Raises ConfigError.
@@ -42,7 +42,7 @@ def run(configs: Sequence[Config], say: Callable[[str], None], out: Path = OUT) 
     torch.set_num_threads(1)
     machine = provenance.describe("cpu", "random images")
     places.check_file(out)
-    before = summaries.read_json(out) if out.exists() else {}
+    before = kept_times.read(out, "repro strategies", ("networks", "blocks", "rows"))
     timed: dict[str, list[Any]] = before.get("blocks", {})
     networks = [named_network(name) for name in WIRES]
     wires = [{"name": n.name, "alpha_s": n.alpha_s, "beta_s_per_byte": n.beta_s_per_byte} for n in networks]

@@ -58,7 +58,44 @@ def test_a_line_of_the_momentum_table_has_all_rules_of_an_algorithm() -> None:
     assert cells == ["1.4 (2)", None, None, "1.3 (1)"] and row["epochs"] == "mean of 11 to 15"
 
 
-def test_a_curve_of_others_that_ends_early_leaves_its_later_stretches_empty() -> None:
+def test_a_curve_of_others_that_ends_early_is_left_out() -> None:
     run = {"model": "resnet20", "batch_per_node": 32, "lr": 0.1, "density": 0.001, "algo": "topk", "nodes": 4, "job": 1}
-    *_, row = table(whole("gtopk", [0]), reference=[run | {"test_accuracy": [50.0] * 100}])
-    assert [row[name] for name in whole_schedules.STRETCHES] == [50.0, 50.0, None] and row["end (%)"] == 50.0
+    curves = [run | {"test_accuracy": [value] * epochs} for value, epochs in ((90.0, 140), (40.0, 100))]
+    *_, row = table(whole("gtopk", [0]), reference=curves)
+    assert (row["source"], row["n"], row["each seed's end (%)"]) == ("reference", 1, "90.00")
+    (row,) = table(whole("gtopk", [0]), reference=curves[1:])
+    assert row["source"] != "reference"
+
+
+def test_seeds_in_several_groups_are_below_dense_of_their_seed() -> None:
+    """It was of one pair of groups, whatever the row was pooled of, and a second group of dense was below the first."""
+    rows = table(
+        whole("dense", [0]), whole("gtopk", [1]), whole("gtopk", [2], more=-0.03),
+        momentum=[whole("dense", [1, 2], more=0.01), whole("gtopk", [3]) | {"runs": ["another"]}],
+    )  # fmt: skip
+    dense, sparse = rows
+    assert (dense["n"], dense["below dense (points)"]) == (3, None)
+    assert (sparse["n"], sparse["below dense (points)"]) == (3, pytest.approx((1.1 + 4.2) / 2))
+
+
+def test_runs_that_two_experiments_have_count_with_all_their_seeds() -> None:
+    three = whole("gtopk", [0, 1, 2])
+    one = whole("gtopk", [0]) | {"runs": three["runs"][:1]}
+    assert [row["n"] for row in table(three, momentum=[one])] == [3]
+
+
+def test_a_stretch_is_of_all_seeds_or_of_none() -> None:
+    (row,) = table(whole("gtopk", [0]), whole("gtopk", [1], every=4))
+    assert row["n"] == 2 and [row[name] for name in whole_schedules.STRETCHES] == [None] * 3
+
+
+def test_a_warm_up_as_long_as_the_high_rate_leaves_no_stretch_between_them() -> None:
+    run = {"model": "resnet20", "batch_per_node": 32, "lr": 0.1, "density": 0.001, "algo": "topk", "nodes": 4, "job": 1}
+    rows = table(whole("gtopk", [0], lr_warmup_epochs=81.0), reference=[run | {"test_accuracy": [80.0] * 140}])
+    assert [row["high rate (%)"] for row in rows] == [None, None]
+
+
+def test_runs_of_one_rule_that_differ_in_more_share_a_cell() -> None:
+    found = [whole("gtopk", [0], epochs=15), whole("gtopk", [0], epochs=15, more=0.1, weight_decay=0.0)]
+    (row,) = momentum_rules.table(Results({}, {"momentum": {"groups": found}}, []))
+    assert row["momentum after aggregation, % (n)"] == "11.3 (1); 1.3 (1)"

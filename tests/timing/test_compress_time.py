@@ -1,5 +1,7 @@
 """The seconds that a node compresses: its own part, and what its peers send."""
 
+import dataclasses
+
 import pytest
 import tiny_runs
 
@@ -50,6 +52,13 @@ def test_a_gradient_that_comes_again_passes_the_threshold_as_before(monkeypatch)
     assert found and max(found) < 2
 
 
+def test_so_it_does_before_a_run(monkeypatch, tmp_path):
+    found = let_through(monkeypatch)
+    words = ("algo=oktopk", "density=0.001", "nodes=2", "steps=1")  # the run's own step sets its threshold
+    loop.run(tiny_runs.config(tmp_path, *tiny_runs.QUICK, *words), before_a_run)
+    assert found and max(found) < 2
+
+
 @pytest.mark.parametrize("algo", ["gtopk_exact", "oktopk"])
 def test_a_rank_does_its_part_again_alone_with_what_its_peers_sent(algo):
     config, m, k = compose([f"algo={algo}", "nodes=4"])[0], 100_000, 100
@@ -75,8 +84,10 @@ def test_what_peers_send_is_charged_where_lengths_are_sent_first(monkeypatch):
     assert seconds["oktopk"] > 100 and seconds["gtopk_exact"] > 100 and seconds["gtopk"] < 100
 
 
-def test_so_it_does_before_a_run(monkeypatch, tmp_path):
-    found = let_through(monkeypatch)
-    words = ("algo=oktopk", "density=0.001", "nodes=2", "steps=1")  # the run's own step sets its threshold
-    loop.run(tiny_runs.config(tmp_path, *tiny_runs.QUICK, *words), before_a_run)
-    assert found and max(found) < 2
+@pytest.mark.parametrize(("with_entries_s", "with_zeros_s", "expected"), [(3.0, 1.0, 2.0), (1.0, 3.0, 0.0)])
+def test_what_peers_cost_is_the_difference_and_never_below_nothing(monkeypatch, with_entries_s, with_zeros_s, expected):
+    config = compose(["algo=oktopk", "nodes=4"])[0]
+    seconds = {Player: with_entries_s, dry_run.Echo: with_zeros_s}
+    monkeypatch.setattr(compress_time, "_period", lambda algorithm, gradients, peers: seconds[type(peers)])
+    assert compress_time.of_peers(config, 10_000) == expected
+    assert compress_time.of_peers(dataclasses.replace(config, nodes=1), 10_000) == 0, "nobody sends"

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from algorithm_steps import CHOICES
+from forked_cli import repro
 from made_up_predictions import predicted
 
 from repro import cli
@@ -248,3 +250,14 @@ def test_regions_are_neighbours_of_one_name() -> None:
     cells = {(0, 0): "a", (1, 0): "a", (2, 0): "b", (2, 1): "a", (1, 1): "b", (0, 1): "b"}
     found = sorted((name, len(region)) for name, region in figure.regions(cells))
     assert found == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("text", ['{"groups": []}', "[1]"])
+@pytest.mark.parametrize("command", ["map", "strategies"])
+def test_a_file_of_something_else_is_not_written_over(command: str, text: str, tmp_path: Path) -> None:
+    """Strategies wrote over it, the map ended in a traceback."""
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    done = repro(command, "model=resnet20", "nodes=4", "--out", str(file), cwd=tmp_path)
+    assert done.returncode == 2 and "other.json was not made by repro " + command in done.stderr, done.stderr
+    assert file.read_text() == text and "Traceback" not in done.stderr

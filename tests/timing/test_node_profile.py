@@ -1,5 +1,6 @@
 """The seconds of one node: published, stated, or timed on this machine."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.timing import compress_time, fastest_map, node_profile, simulate, stated_iteration, strategies
 
+NOWHERE = Path(tempfile.gettempdir(), "no_such_file.json")
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
 
@@ -32,8 +34,8 @@ def test_the_published_profile_is_one_nodes_throughput():
     [
         (["cluster=lab", "node=paper"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
         (["cluster=lab", "node=paper_compute"], lambda config: stated_iteration.seconds(config, 1, [(1,)])),
-        (["experiment=tradeoff"], lambda config: fastest_map.check_timed({"models": []}, [config], {})),
-        (["experiment=strategies", "stages=1"], lambda config: strategies.run([config], print, Path("no_such.json"))),
+        (["experiment=tradeoff"], lambda config: fastest_map.check_timed({"models": []}, [config], {}, NOWHERE)),
+        (["experiment=strategies", "stages=1"], lambda config: strategies.run([config], print, NOWHERE)),
     ],
 )
 def test_published_seconds_are_of_no_other_images_or_precision(words, checked):
