@@ -9,7 +9,7 @@ from repro.config import groups
 from repro.metric import ACCURACY
 from repro.report import prefixes
 from repro.report.as_published import as_published, other_schedule
-from repro.report.group import Group
+from repro.report.group import Group, alike
 from repro.report.momentum import effective_lr
 from repro.report.summaries import Results
 
@@ -57,8 +57,10 @@ def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
     """Returns one for each algorithm and density among runs alike: the experiment's, else that of the most seeds."""
     ends = {prefixes.kind(group): group.epochs for group in own}
     beside = [group for group in others if not group.compressed and _is_beside(group, own, ends)]
+    runs = {run for group in own for run in group.runs}
     chosen: dict[tuple[Any, ...], list[Group]] = {}
-    for same in sorted(prefixes.of_one_setting([*own, *beside]), key=lambda same: (same[0] in own, _seeds(same))):
+    settings = prefixes.of_one_setting(alike([*own, *beside]))  # with one compute, whatever they were for
+    for same in sorted(settings, key=lambda same: (same[0].runs[0] in runs, _seeds(same))):
         chosen[prefixes.kind(same[0]), same[0].algo, same[0].settings["density"]] = same
     return [Setting(same, ends[prefixes.kind(same[0])], own[0].schedule) for same in chosen.values()]
 
