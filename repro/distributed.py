@@ -58,6 +58,8 @@ def wrap(
     leaves them out, and may get none later; one without a gradient in a later step counts as zeros. The first step is
     the first in which any parameter has a gradient; a run that is resumed goes on with what was in use.
     """
+    if not isinstance(model, nn.Module):
+        raise ConfigError("distributed.wrap takes the model first, then the optimizer")
     if KEY in optimizer.state:
         raise ConfigError(
             "the optimizer's state was loaded before distributed.wrap, and its residuals would be lost: call wrap "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.rng import derive
 
+EXAMPLE = "docs/adding.md shows both files of an algorithm"
+
 
 class Algorithm:
     """Defines how P ranks turn their gradients into one update: the whole interface of an algorithm, with defaults.
@@ -40,7 +43,7 @@ class Algorithm:
     takes_shapes = False  # whether the constructor also takes `shapes` of the model's layers, in the vector's order
     scales = False  # whether the update is scaled, so that one rank alone at density 1 does not do plain SGD
     messages_depend_on_values = False  # whether the number or the sizes of messages depend on gradient values
-    splits_k = False  # whether a message holds about k / P entries, so that to know its size all k must be selected
+    splits_k = False  # whether a message holds a part of k, as k / P, so that to know its size all k must be selected
     memory: ErrorFeedback | CompressionErrors | None = None  # what keeps its residuals, if one of these does
     residual: Tensor | None = None  # without `memory`, what this rank has not sent yet [m], if it keeps that
     sends_pairs = False  # whether it sends sparse pairs, so that the constructor also takes `wire`, their format
@@ -122,7 +125,12 @@ def residuals(algorithm: Algorithm) -> tuple[Tensor | None, Tensor | None]:
 
 def of(algo: Algo) -> type[Algorithm]:
     """Returns the class that `algo` names; it answers what does not depend on options, without an instance."""
-    kind: type[Algorithm] = importlib.import_module(f"repro.algorithms.{algo.module}").Algorithm
+    try:
+        kind: type[Algorithm] = importlib.import_module(name := f"repro.algorithms.{algo.module}").Algorithm
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ConfigError(f"algo={algo.name}: there is no repro/algorithms/{algo.module}.py. {EXAMPLE}") from None
     return kind
 
 
@@ -173,6 +181,13 @@ def load(
         given["wire"] = algo.wire
     if make.takes_shapes:
         given["shapes"] = shapes
+    try:
+        inspect.signature(make).bind(parameters, device, **given, **algo.options)
+    except TypeError as error:
+        raise ConfigError(
+            f"algo={algo.name}: the class in repro/algorithms/{algo.module}.py does not take what "
+            f"conf/algo/{algo.name}.yaml gives its constructor: {error}. {EXAMPLE}"
+        ) from None
     try:
         algorithm: Algorithm = make(parameters, device, **given, **algo.options)
     except (ValueError, KeyError) as error:

@@ -63,7 +63,9 @@ def explain(key: str) -> Iterator[str]:
     if key not in groups.root_keys():
         groups.check_key(key, [*groups.root_keys(), *options()], f"--explain {key}")
     config, meaning = groups.conf_folder() / "config.yaml", meanings().get(key)
-    yield f"{key}: {meaning or next(line.comment for _, line in where if line.comment)}"
+    comments = [line.comment for _, line in where if line.comment]
+    nothing = f"conf/{where[0][0].parent.name}/{where[0][0].name} says nothing of it: write a comment behind it"
+    yield f"{key}: {meaning or next(iter(comments), nothing)}"
     group = key.rpartition(".")[0]
     files = [path for path, _ in where if path.parent.name == group]
     allowed = groups.allowed(key, declared(group, files[0].stem) if files else {})

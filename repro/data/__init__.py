@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from repro.config.groups import near
 from repro.config.parts import Data
 from repro.config.schema import ConfigError
 from repro.data import _shards
@@ -210,5 +211,6 @@ def names() -> list[str]:
 
 def _module(name: str) -> Any:
     if name not in names():
-        raise ConfigError(f"There is no data set {name!r}. Choose one of {', '.join(names())}.")
+        hint = near(name, names(), "{}")
+        raise ConfigError(f"There is no data set {name!r}.{hint} Choose one of {', '.join(names())}.")
     return importlib.import_module(f"{__name__}.{name}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from repro.children import end_with_parent
+from repro.config.groups import near
 from repro.config.schema import ConfigError
 from repro.tables import Row, to_latex_text
 from repro.whole_files import write_whole
@@ -132,7 +133,8 @@ def load(only: Sequence[str] = ()) -> list[Item]:
     """Loads the items called `only`, or all. Raises ConfigError."""
     unknown = sorted(set(only) - set(names()))
     if unknown:
-        raise ConfigError(f"{unknown[0]}: there is no such figure or table. Choose from {', '.join(names())}.")
+        hint = near(unknown[0], names(), "{}")
+        raise ConfigError(f"{unknown[0]}: there is no such figure or table.{hint} Choose from {', '.join(names())}.")
     return [_item(name) for name in (only or names())]
 
 

@@ -28,7 +28,7 @@ from repro.density import entries
 from repro.iteration_time import measured_source
 from repro.json_text import json_text
 from repro.tables import Row
-from repro.timing import dry_run, node_profile, wire_replay
+from repro.timing import dry_run, node_profile, stand_ins, wire_replay
 from repro.timing.bench_links import middle
 from repro.train import ending
 from repro.whole_files import replacing
@@ -196,8 +196,8 @@ def _sent(rank: Rank, action: Callable[[], object], repeats: int) -> tuple[list[
 def sparse_step(config: Config, parameters: int, k: int, rank: Rank) -> Callable[[], object]:
     """Returns a call that does one step of the algorithm on random values."""
     generator = torch.Generator().manual_seed(rank.number)
-    algorithm = dry_run.few_parameters(config.algo, parameters, k, SURPLUS)
-    gradient = torch.randn(dry_run.stand_in(parameters, k, SURPLUS), generator=generator)
+    algorithm = stand_ins.few_parameters(config.algo, parameters, k, SURPLUS)
+    gradient = torch.randn(stand_ins.stand_in(parameters, k, SURPLUS), generator=generator)
     return lambda: algorithm.step(gradient.clone(), rank.collective)
 
 

@@ -17,7 +17,7 @@ from repro.comm.collective import Collective
 from repro.compression.sparse import select
 from repro.config.schema import Config
 from repro.density import entries
-from repro.timing import dry_run
+from repro.timing import stand_ins
 from repro.timing.dry_run import Echo
 from repro.timing.one_rank import Player, repeated
 
@@ -29,7 +29,7 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
     elsewhere. Where lengths are sent first no entries of theirs would follow: what those cost is `of_peers`.
     """
     gradient = torch.randn(parameters, device=devices.of_one(config))
-    algorithm = dry_run.steady(config.algo, parameters, gradient.device, shapes)
+    algorithm = stand_ins.steady(config.algo, parameters, gradient.device, shapes)
     algorithm.density = config.density
     echo = Echo(0, config.nodes, _message(algorithm, gradient.flip(0)))
 
@@ -55,7 +55,7 @@ def of_peers(config: Config, parameters: int, device: torch.device | str = "cpu"
     if config.nodes == 1:
         return 0.0
     k = entries(config.density, parameters)
-    _, lone = dry_run.all_at_once(config.algo, config.nodes, parameters, k, device)
+    _, lone = stand_ins.all_at_once(config.algo, config.nodes, parameters, k, device)
 
     def once(peers: Callable[[], Echo | Player]) -> float:
         lone.algorithm.load_state_dict(lone.state)

@@ -5,32 +5,25 @@ Usually one rank runs after the other, without threads or copies, so that thousa
 
 from __future__ import annotations
 
-import copy
-import threading
+import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from repro import algorithms
-from repro.algorithms import Algorithm
 from repro.clock import clock
 from repro.comm import bucket_spans
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import message_bytes
 from repro.comm.traffic import HEADERS_BYTES, Round, ring
-from repro.comm.transport import MemoryTransport, Wires
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
-from repro.timing.one_rank import Recorder
+from repro.timing.stand_ins import all_at_once, few_parameters, stand_in, steady
 
 TINY = 1 << 16  # parameters of the stand-in gradient: more than the bytes of any message with its one entry
-MOST_THREADS = 256  # ranks that can run at once, where messages depend on values
-SURPLUS = 8  # stand-in parameters per selected entry, where messages depend on values
 
 
 def check_whole(configs: Iterable[Config]) -> None:
@@ -114,6 +107,7 @@ def all_rounds(
     if size * 8 > TINY:
         raise ConfigError(f"nodes={size}: rounds are recorded for at most {TINY // 8} nodes.")
     gradient = torch.randn(TINY, generator=torch.Generator().manual_seed(0))
+    _check_linear(algo, size, gradient)
     return [_rounds(algo, rank, size, gradient, parameters, k) for rank in ranks]
 
 
@@ -130,15 +124,6 @@ def in_parts(config: Config, nodes: int, shapes: Shapes, spans: Sequence[slice])
 def in_turn(parts: Sequence[list[list[Round]]]) -> list[list[Round]]:
     """Returns the rounds of every rank for all parts, one part after the other."""
     return [[one for part in parts for one in part[rank]] for rank in range(len(parts[0]))]
-
-
-def steady(
-    algo: Algo, parameters: int, device: torch.device | str = "cpu", shapes: Sequence[Sequence[int]] | None = None
-) -> Algorithm:
-    """Returns the algorithm as it is in most steps of a run: its warm-up, if it has one, is over."""
-    algorithm = algorithms.load(algo, parameters, device, shapes)
-    algorithm.skip_warmup()
-    return algorithm
 
 
 def _of_size(algo: Algo, rank: int, size: int, parameters: int, shapes: Sequence[Sequence[int]] | None) -> list[Round]:
@@ -158,83 +143,29 @@ def _selecting(algo: Algo, rank: int, size: int, parameters: int, k: int) -> lis
     return collective.traffic.rounds
 
 
-def allows(algo: Algo, size: int) -> bool:
-    """Returns whether so many ranks can be recorded: all have to be run where messages depend on values."""
-    return size <= MOST_THREADS or not algorithms.of(algo).messages_depend_on_values
-
-
-def check_ranks(algo: Algo, size: int) -> None:
-    """Raises ConfigError where all ranks have to be run, and are too many."""
-    if not allows(algo, size):
+def _check_linear(algo: Algo, size: int, gradient: Tensor) -> None:
+    """Raises ConfigError where rank 0's messages of three entries are not those of one, three times as long."""
+    plain = dataclasses.replace(algo, wire="pairs")  # in other formats lengths depend on which entries they are
+    expected, (own, _) = _rounds(plain, 0, size, gradient, TINY, 3), _recorded(plain, 0, size, gradient, 3)
+    if [(one.to, one.sent, one.source, one.received) for one in expected] != [
+        (one.to, one.sent, one.source, one.received) for one in own.traffic.rounds
+    ]:
         raise ConfigError(
-            f"nodes={size}: the messages of algo={algo.name} depend on values, so all its ranks are run; type "
-            f"nodes={MOST_THREADS} or fewer, or leave {algo.name} out of algo="
+            f"algo={algo.name}: its messages of 3 entries are not those of one, three times as long, so that they "
+            f"cannot be told for any k. Say splits_k = True in repro/algorithms/{algo.module}.py: then all k are "
+            "selected"
         )
 
 
-@dataclass(frozen=True)
-class Lone:
-    """Holds what rank 0 did among all ranks, so that it can do it again alone: `gradients` are those of a period."""
-
-    algorithm: Algorithm
-    state: dict[str, Any]
-    gradients: list[Tensor]
-    recorder: Recorder
-
-
-def all_at_once(
-    algo: Algo, size: int, parameters: int, k: int, device: torch.device | str = "cpu"
-) -> tuple[list[list[Round]], Lone]:
-    """Runs all ranks on random stand-ins, first a step and then the period: returns that one's rounds, and rank 0."""
-    check_ranks(algo, size)
-    wires, rounds, errors, lone = Wires(size), [list[Round]()] * size, list[BaseException](), list[Lone]()
-
-    def run(rank: int) -> None:
-        try:
-            generator, transport = torch.Generator().manual_seed(rank), MemoryTransport(rank, wires)
-            algorithm = few_parameters(algo, parameters, k, device=device)
-            first, *own = (
-                torch.randn(stand_in(parameters, k), generator=generator).to(device)
-                for _ in range(1 + algorithm.period)
-            )
-            algorithms.one_step(algorithm, first, Collective(transport))
-            # values no larger than at the first step, which set the thresholds; a run sets them again at times
-            algorithm.clear_residual()
-            recorder = Recorder(transport)
-            if rank == 0:
-                lone.append(Lone(algorithm, copy.deepcopy(algorithm.state_dict()), own, recorder))
-            collective = Collective(transport if rank else recorder)
-            for gradient in own:
-                algorithms.one_step(algorithm, gradient.clone(), collective)
-            rounds[rank] = collective.traffic.rounds
-        except BaseException as error:
-            errors.append(error)
-            wires.closed.update(range(size))
-
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return rounds, lone[0]
-
-
-def stand_in(parameters: int, k: int, surplus: int = SURPLUS) -> int:
-    return min(parameters, surplus * k)
-
-
-def few_parameters(
-    algo: Algo, parameters: int, k: int, surplus: int = SURPLUS, device: torch.device | str = "cpu"
-) -> Algorithm:
-    """Returns the algorithm for a shorter vector of which it selects k; its messages have room for all parameters."""
-    fewer = stand_in(parameters, k, surplus)
-    algorithm = steady(algo, fewer, device)
-    algorithm.density = (k + 0.5) / fewer
-    if algorithm.wire is not None:
-        algorithm.wire.parameters = parameters
-    return algorithm
+def _recorded(algo: Algo, rank: int, size: int, gradient: Tensor, entries: int) -> tuple[Collective, Echo]:
+    """Runs a period of steps on a stand-in of TINY parameters that select so many entries."""
+    transport = Echo(rank, size)
+    collective = Collective(transport)
+    algorithm = steady(algo, TINY)
+    algorithm.density = entries / TINY
+    for _ in range(algorithm.period):
+        algorithms.one_step(algorithm, gradient.clone(), collective)
+    return collective, transport
 
 
 def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int, k: int) -> list[Round]:
@@ -243,14 +174,9 @@ def _rounds(algo: Algo, rank: int, size: int, gradient: Tensor, parameters: int,
         messages, others = divmod(rest, of_one) if of_one else (0, rest)
         return whole * parameters + messages * of_k + others * k
 
-    transport = Echo(rank, size)
-    collective = Collective(transport)
-    algorithm = steady(algo, TINY)
-    algorithm.density = 1 / TINY
-    of_one = message_bytes(algo.wire, 1, TINY) if algorithm.wire is not None else 0
+    of_one = message_bytes(algo.wire, 1, TINY) if algorithms.of(algo).sends_pairs else 0
     of_k = message_bytes(algo.wire, k, parameters)
-    for _ in range(algorithm.period):
-        algorithms.one_step(algorithm, gradient.clone(), collective)
+    collective, transport = _recorded(algo, rank, size, gradient, 1)
     reduced = iter(transport.reduced)
     rounds = []
     for done in collective.traffic.rounds:

@@ -25,7 +25,7 @@ from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.screen import milliseconds
 from repro.tables import Row
-from repro.timing import dry_run, node_profile, predict, to_target
+from repro.timing import node_profile, predict, stand_ins, to_target
 from repro.timing.predict import RELAXES, Iteration
 from repro.train import combinations, ending
 from repro.waiting import track
@@ -103,7 +103,7 @@ def candidates(
         raise ConfigError(f"relax={relax}: choose one of {', '.join(RELAXES)}.")
     found, refused, unbucketed = list[Config](), list[Config](), list[str]()
     for config in itertools.chain.from_iterable(with_wires(config, wires) for config in configs):
-        if not dry_run.allows(config.algo, config.nodes):
+        if not stand_ins.allows(config.algo, config.nodes):
             refused.append(config)
             continue
         if RELAXES.index(predict.relaxes(config.algo)) > RELAXES.index(relax):
@@ -121,7 +121,7 @@ def candidates(
             else:
                 found.append(bucketed)
     if not found and refused:
-        dry_run.check_ranks(refused[0].algo, refused[0].nodes)
+        stand_ins.check_ranks(refused[0].algo, refused[0].nodes)
         combinations.check(refused[0])
     if not found and unbucketed:
         raise ConfigError(
@@ -140,7 +140,7 @@ def left_out(configs: Iterable[Config]) -> list[str]:
         try:
             combinations.check(_whole(config))
             why = "as its messages cannot be predicted"
-            dry_run.check_ranks(config.algo, config.nodes)
+            stand_ins.check_ranks(config.algo, config.nodes)
         except ConfigError as error:
             lines[config.algo.name] = f"Left out: {config.algo.name}, {why}. {error}"
     return list(lines.values())

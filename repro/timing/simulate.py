@@ -29,7 +29,7 @@ from repro.density import entries
 from repro.iteration_time import IterationTime
 from repro.json_text import json_text
 from repro.tables import Row
-from repro.timing import dry_run, execution_traces, node_profile, predict
+from repro.timing import dry_run, execution_traces, node_profile, predict, stand_ins
 from repro.timing.node_profile import Node, Timed, layers, profile
 from repro.train import ending
 from repro.waiting import track
@@ -50,7 +50,7 @@ def run(
     """
     dry_run.check_whole(configs)
     for config in configs:
-        dry_run.check_ranks(config.algo, config.nodes)
+        stand_ins.check_ranks(config.algo, config.nodes)
     node_profile.check_unstated(configs, "node=")
     if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
         raise ConfigError(

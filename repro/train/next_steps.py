@@ -99,7 +99,9 @@ def _figures(config: Config) -> Iterator[Suggestion]:
         cut = config.steps is not None or (config.epochs < config.schedule_epochs and not config.scale_schedule)
         part = cut and item.draw is not None
         # curves of one setting are drawn once, the longest, and committed ones may be longer
-        which, alone = ("of these runs alone", ["--alone"]) if part else (", with these runs in it", [])
+        which, alone = (
+            ("of these runs alone", ["--alone", "--out", "mine"]) if part else (", with these runs in it", [])
+        )
         yield f"the {item.name} {write_items.kind_of(item)}{' ' * part}{which}", [
             "repro", "plot", f"{write_items.kind_of(item)}s", "--only", item.name, "--runs", _path(config.results),
             *alone,

@@ -9,7 +9,7 @@ from repro.algorithms import oktopk
 from repro.comm.collective import Collective
 from repro.config.compose import compose
 from repro.density import entries
-from repro.timing import compress_time, dry_run
+from repro.timing import compress_time, dry_run, stand_ins
 from repro.timing.before_run import before_a_run
 from repro.timing.one_rank import Player
 from repro.train import loop
@@ -17,7 +17,7 @@ from repro.train import loop
 
 def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
     """Seven of eight steps of ScaleCom that were timed selected nothing."""
-    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], dry_run.steady
+    config, made, steady = compose(["algo=scalecom", "nodes=8"])[0], [], stand_ins.steady
 
     def counted(*of):
         algorithm = steady(*of)
@@ -25,7 +25,7 @@ def test_the_rank_that_is_timed_leads_where_ranks_take_turns(monkeypatch):
         algorithm.memory.select = lambda *what: made.append(0) or select(*what)
         return algorithm
 
-    monkeypatch.setattr(dry_run, "steady", counted)
+    monkeypatch.setattr(stand_ins, "steady", counted)
     monkeypatch.setattr(compress_time, "repeated", lambda once: [once() for _ in range(3)])
     compress_time.compress(config, 1000)
     assert len(made) == 4  # and a first that warms up
@@ -62,7 +62,7 @@ def test_so_it_does_before_a_run(monkeypatch, tmp_path):
 @pytest.mark.parametrize("algo", ["gtopk_exact", "oktopk"])
 def test_a_rank_does_its_part_again_alone_with_what_its_peers_sent(algo):
     config, m, k = compose([f"algo={algo}", "nodes=4"])[0], 100_000, 100
-    _, lone = dry_run.all_at_once(config.algo, 4, m, k)
+    _, lone = stand_ins.all_at_once(config.algo, 4, m, k)
     alone = {}
     for name, peers in (("entries", Player(lone.recorder)), ("zeros", dry_run.Echo(0, 4))):
         lone.algorithm.load_state_dict(lone.state)

@@ -229,7 +229,7 @@ def test_what_holds_for_two_seeds_is_said_once_and_lengths_are_each_runs() -> No
 def test_the_figure_of_an_experiment_is_offered_with_its_runs() -> None:
     _, commands = offered("experiment=convergence model=resnet20 epochs=2 algo=dense,topk,gtopk seed=0")
     figure = ["repro", "plot", "figures", "--only", "convergence", "--runs", "results/runs"]
-    assert [*figure, "--alone"] in commands, "committed curves are longer, and would hide these"
+    assert [*figure, "--alone", "--out", "mine"] in commands, "committed curves are longer, and would hide these"
     _, commands = offered("experiment=convergence model=resnet20 algo=dense,topk,gtopk seed=0")
     assert figure in commands
     _, commands = offered("experiment=quickstart")
