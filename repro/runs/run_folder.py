@@ -23,7 +23,7 @@ from repro.config.compose import to_yaml
 from repro.config.schema import Config, RunError
 from repro.iteration_time import FIELDS, IterationTime, is_measured
 from repro.json_text import json_text
-from repro.runs import lock, metrics, per_step, progress, provenance
+from repro.runs import lock, metrics, per_step, progress, provenance, same_code
 from repro.runs.lock import Lock
 from repro.runs.metrics import Metrics, Position
 from repro.runs.wandb_mirror import Draw, Mirror, identity_of, redact
@@ -70,6 +70,7 @@ class RunFolder:
         sessions = [*(before if isinstance(before, list) else []), *([_session(earlier)] if earlier else [])]
         self.provenance = {
             **provenance.describe(self.device, self.description),
+            same_code.KEY: same_code.digests(self.config),
             "fingerprint": self.fingerprint,
             "start": _now(),
             "end": None,
@@ -107,6 +108,11 @@ class RunFolder:
         if step:
             other = provenance.rounds_unlike((self.provenance["earlier"] or [self.provenance])[-1], self.provenance)
             self.progress.say(f"resuming {self.folder} after step {step}{other}{why}")
+            if code := same_code.changed(self.provenance, self.config):
+                self.progress.say(
+                    f"warning: the steps before were trained with other code of {code}; "
+                    f"remove {self.folder} to train all of them anew"
+                )
         elif why:
             kept = f"; what was there is in {aside}" if aside else ""
             self.progress.say(f"starting {self.folder} again from its first step{why}{kept}")
@@ -269,6 +275,7 @@ def _kept_aside(folder: Path) -> Path:
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
     said = {name: record.get(name) for name in ("argv", "git", "versions", "threads", "start", "end", "resumed_at")}
+    said |= {name: record[name] for name in (same_code.KEY,) if name in record}
     return said | provenance.of_machine(record)
 
 

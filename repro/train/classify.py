@@ -14,6 +14,7 @@ from torch import Tensor
 from repro import screen
 from repro.config.schema import ConfigError
 from repro.data._images.preprocess import Preprocessing
+from repro.runs import progress
 from repro.tables import Row
 from repro.train import evaluation, export, trained
 
@@ -50,6 +51,8 @@ def load(network: str, results: Path) -> Classifier:
     endings = {form.suffix: name for name, form in export.FORMATS.items()}
     if file.is_dir() or file.suffix not in endings:
         run = trained.load(trained.folder_of(network, results))
+        for text in run.passed_over:
+            progress.warn(text)
         return _classifier(run.model, run.about)
     if not file.is_file():
         raise ConfigError(f"{file}: there is no such file.")

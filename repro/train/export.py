@@ -17,7 +17,7 @@ import torch
 from repro import screen
 from repro.config.schema import ConfigError
 from repro.json_text import json_text
-from repro.runs import places
+from repro.runs import places, progress
 from repro.train import trained
 from repro.train.trained import Trained
 from repro.whole_files import write_whole
@@ -42,6 +42,8 @@ def run(folder: Path, name: str, out: Path | None) -> Path:
         raise ConfigError(f"--out {file}: what --format {name} writes must end in {form.suffix}.")
     places.check_file(file)
     network = trained.load(folder)
+    for text in network.passed_over:
+        progress.warn(text)
     content = _content(network, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, content)

@@ -24,6 +24,7 @@ class Trained(NamedTuple):
 
     model: nn.Module
     about: dict[str, Any]
+    passed_over: tuple[str, ...] = ()  # the later checkpoints that are not used, each with the reason
 
 
 def folder_of(run: str, results: Path) -> Path:
@@ -50,15 +51,16 @@ def load(folder: Path) -> Trained:
     config = from_yaml(folder / "config.yaml")
     if config.node is not None:
         raise ConfigError(f"{folder}: node={config.node} measures messages beside stated compute; nothing was trained.")
-    reasons = []
+    passed_over: list[str] = []
     for found, damage in checkpoint.newest_first(folder / "checkpoints"):
         try:
             if damage is None:
-                return Trained(_network(folder, config, found), describe(folder, config, found.step))
+                model = _network(folder, config, found)
+                return Trained(model, describe(folder, config, found.step), tuple(passed_over))
         except RunError as error:
             damage = str(error)
-        reasons.append(f"of step {found.step}, {damage}")
-    what = f"no checkpoint that can be used ({'; '.join(reasons)})" if reasons else "no checkpoint"
+        passed_over.append(f"the checkpoint of step {found.step} is not used: {damage}")
+    what = f"no checkpoint that can be used ({'; '.join(passed_over)})" if passed_over else "no checkpoint"
     if run_folder.state(folder) == "done":  # `repro run` would leave it as it is
         raise ConfigError(f"{folder} has {what}: remove the folder and type its `repro run` again.")
     raise ConfigError(f"{folder} has {what}: type its `repro run` again to go on with it.")

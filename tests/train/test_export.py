@@ -118,12 +118,20 @@ def test_the_metadata_say_how_to_use_it_and_how_it_was_trained(runs):
     assert training["epochs"] == 12 / (1437 // 32) and training["test_accuracy"] == evaluated(run)
 
 
-def test_a_damaged_checkpoint_is_passed_over(runs, tmp_path):
+def test_a_damaged_checkpoint_is_passed_over(runs, digits, tmp_path, capfd):
+    """An older one was exported, and classified with, without a word."""
     folder = tmp_path / "run"
     shutil.copytree(runs["gtopk"].folder, folder)
     (folder / "checkpoints/step-000000012/shared.pt").write_bytes(b"cut")
     training = trained.load(folder).about["training"]
     assert (training["step"], training["test_accuracy"]) == (6, None)  # nothing was evaluated then
+    expected = "warning: the checkpoint of step 12 is not used: shared.pt has changed\n"
+    export.run(folder, "safetensors", tmp_path / "older.safetensors")
+    assert capfd.readouterr().err == expected
+    classify.run(str(folder), digits[0][:1], 1, tmp_path)
+    assert capfd.readouterr().err == expected
+    export.run(runs["gtopk"].folder, "safetensors", tmp_path / "whole.safetensors")
+    assert capfd.readouterr().err == ""
     (folder / "checkpoints/step-000000006/rank-00001.pt").write_bytes(b"cut")
     with pytest.raises(ConfigError, match=r"no checkpoint that can be used .*step 12.*step 6.*repro run"):
         trained.load(folder)
