@@ -15,7 +15,7 @@ from repro.config.schema import Config, ConfigError
 from repro.data import Content
 from repro.iteration_time import PARTS
 from repro.json_text import json_text
-from repro.runs import metrics
+from repro.runs import metrics, missing
 from repro.runs.status import STATES
 
 TEXT, WHOLE, NUMBER, LIST, OBJECT, NULL = str, int, float, list, dict, type(None)  # a whole number is a NUMBER too
@@ -197,7 +197,7 @@ def _object(file: Path, fields: Fields) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     if not file.is_file():  # a pipe, say, would not end
-        raise Damaged(f"{file.name} is {'no file' if file.exists() else 'missing'}")
+        raise Damaged(f"{file.name} is {'no file' if os.path.lexists(file) else f'missing{missing.remedy(file)}'}")
     try:
         return file.read_text()
     except OSError as error:

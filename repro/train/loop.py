@@ -12,7 +12,7 @@ from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
-from repro.runs import machine, progress, recorded, run_folder, same_code, same_data
+from repro.runs import machine, missing, progress, recorded, run_folder, same_code, same_data
 from repro.train import possible, timed_only
 from repro.train.hierarchical import elsewhere
 from repro.train.training import Training
@@ -81,12 +81,13 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
             "`repro data status` on each machine shows their fingerprints"
         )
     if seen[0][0] == "done":
-        code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
-        other = f"{config.folder} is done already, {code}" if code else ""
-        for text in (elsewhere(config, rank.machines), other, recorded.missed(config)):
-            if rank.number == 0 and text:
-                with rank.waits(TERMINAL):
-                    progress.warn(text)
+        if rank.number == 0:
+            code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
+            other = f"{config.folder} is done already, {code}" if code else ""
+            for text in (elsewhere(config, rank.machines), other, *missing.mended(config), recorded.missed(config)):
+                if text:
+                    with rank.waits(TERMINAL):
+                        progress.warn(text)
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}

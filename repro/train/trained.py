@@ -13,7 +13,7 @@ from repro import data, models
 from repro.config.compose import from_yaml
 from repro.config.schema import Config, ConfigError, RunError
 from repro.data._images.preprocess import Preprocessing
-from repro.runs import checkpoint, run_folder
+from repro.runs import checkpoint, missing, run_folder
 from repro.runs.checkpoint import Checkpoint
 from repro.train import saved_state, split
 from repro.train.replica import Replica
@@ -32,14 +32,19 @@ def folder_of(run: str, results: Path) -> Path:
 
     Raises ConfigError where there is none, or several.
     """
-    if (Path(run) / "config.yaml").is_file():
+    if (Path(run) / missing.CONFIG).is_file():
         return Path(run)
-    known = {folder for folder in run_folder.run_folders(results) if (folder / "config.yaml").is_file()}
-    found = sorted(folder for folder in known if run in (folder.name, f"{folder.parent.name}/{folder.name}"))
+    known = run_folder.run_folders(results)
+    named = [folder for folder in known if run in (folder.name, f"{folder.parent.name}/{folder.name}")]
+    found = [folder for folder in named if (folder / missing.CONFIG).is_file()]
     if len(found) == 1:
         return found[0]
     if found:
         raise ConfigError(f"{run} is in several experiments: type one of {', '.join(map(str, found))}.")
+    of_a_run = [Path(run)] if any((Path(run) / name).is_file() for name in run_folder.FILES) else named
+    if of_a_run:
+        lacks = f"{of_a_run[0]} is there, but has no {missing.CONFIG}"
+        raise ConfigError(f"{lacks}: {missing.REMEDIES[missing.CONFIG]}.")
     raise ConfigError(
         f"{run}: there is no such run folder, and no run of this name under {results}. `repro status` lists the runs; "
         "--results FOLDER says where they are."
