@@ -36,6 +36,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         *_draw.runs_note(rows),
+        _draw.bands_note(figure),
         _curves.reference_note(rows),
         time if timed else "",
         ticks if any(row["drops"] for row in timed) else "",
