@@ -56,8 +56,8 @@ def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
         for place in (group.nodes, _panel(group)):
             ends[place] = max(ends.get(place, 0), _length(group))
     shown = [group for group in longest if 2 * ends[_panel(group)] >= ends[group.nodes]]
-    originals = {_without_data(group): _length(group) for group in shown if not group.encoded}
-    wanted = {_panel(group) for group in shown if originals.get(_without_data(group), 0) < _length(group)}
+    originals = {_of_images(group): _length(group) for group in shown if not group.encoded}
+    wanted = {_panel(group) for group in shown if originals.get(_of_images(group), 0) < _length(group)}
     return [group for group in shown if not group.encoded or _panel(group) in wanted]
 
 
@@ -79,9 +79,18 @@ def _without_data(group: Group) -> tuple[Any, ...]:
     return group.algo, group.settings["density"], group.batch, group.nodes, group.settings["precision"]
 
 
+def _of_images(group: Group) -> tuple[Any, ...]:
+    """Returns what runs on the same images share, whether these were encoded once more or not."""
+    return group.settings["data"]["name"], *_without_data(group)
+
+
 def _panel(group: Group) -> tuple[Any, ...]:
     """Returns what curves must share, beside the network, to be compared in one panel."""
     return group.nodes, group.data, group.settings["precision"]
+
+
+def _words(panel: tuple[Any, ...]) -> tuple[str, ...]:
+    return f"P = {panel[0]}", _draw.data_name(panel[1]), panel[2]
 
 
 def rows(results: Results, experiment: str, measure: Metric | None = None) -> list[Row]:
@@ -90,16 +99,17 @@ def rows(results: Results, experiment: str, measure: Metric | None = None) -> li
 
 
 def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
-    """Returns the reference curves for the settings of the uncompressed `groups`, in the columns of ours.
+    """Returns the reference curves for the settings of the uncompressed `groups` on their data, in the columns of ours.
 
     Of groups on several P, those of the fewest nodes that any are like have curves beside them: these are of 4 and 8.
+    The originals go before images that were encoded once more. `beside` names the panel.
     """
     made = []
-    fewest_last = sorted(groups, key=lambda group: -group.nodes)
+    fewest_last = sorted(groups, key=lambda group: (group.nodes, group.encoded, _panel(group)), reverse=True)
     known = {
         g.model: (g, runs)
         for g in fewest_last
-        if g.curve and not g.compressed
+        if g.curve and not g.compressed and g.settings["data"]["name"] == reference_curves.DATA
         and (runs := reference_curves.beside(results.reference, g.model, g.batch, g.settings["lr"], g.nodes))
     }  # fmt: skip
     for group, runs in known.values():
@@ -108,8 +118,9 @@ def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
             same = {name: run[name] for name in ("model", "density", "nodes", "batch_per_node")}
             same |= {
                 "algo": reference_curves.algo(run),
-                "data": "cifar10",
+                "data": reference_curves.DATA,
                 "source": "reference",
+                "beside": ", ".join(_words(_panel(group))),
                 "schedule": f"job {run['job']}",
             }
             made += [
@@ -156,7 +167,7 @@ def _drops(group: Group) -> list[float]:
 def columns(rows: list[Row]) -> list[tuple[str, list[Row]]]:
     """Returns for each model, P, data and precision a title and its rows; a title names what a model has several of.
 
-    Reference curves stand in a model's first column.
+    Reference curves stand in the column that they are `beside`.
     """
     found: dict[str, list[Row]] = {}
     for model in _draw.models_of(rows):
@@ -164,10 +175,10 @@ def columns(rows: list[Row]) -> list[tuple[str, list[Row]]]:
         trained = [row for row in own if row["source"] != "reference"]
         kinds = sorted({(row["nodes"], row["data"], row["precision"]) for row in trained})
         for kind in kinds:
-            words = (f"P = {kind[0]}", _draw.data_name(kind[1]), kind[2])
+            words = _words(kind)
             told = [word for word, values in zip(words, zip(*kinds, strict=True), strict=True) if len(set(values)) > 1]
             mine = [row for row in trained if (row["nodes"], row["data"], row["precision"]) == kind]
-            others = [row for row in own if row["source"] == "reference"] if kind == kinds[0] else []
+            others = [row for row in own if row["source"] == "reference" and row["beside"] == ", ".join(words)]
             found[", ".join([_draw.model_name(model), *told])] = mine + others
     return list(found.items())
 
@@ -181,13 +192,16 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
     if against_time and any(row.get("published_s") is not None for row in rows):
         views.append(("published_s", "test"))
     all_columns = columns(rows)
-    limits = _limits(rows)
+    limits = _limits([of_column for _, of_column in all_columns])
     figure, panels = _draw.blocks(len(views), len(all_columns), 1.55)
     for place, (x, what) in enumerate(views):
         for column, (title, of_column) in enumerate(all_columns):
             panel = panels[place][column]
             measure = metric.of_line(of_column[0])
             y, label, unit = _axis(what, measure)
+            if all(row[x] is None for row in of_column):  # nothing was published of any algorithm here
+                panel.set_axis_off()
+                continue
             of_column = _in_units(of_column, x, y, unit)
             ours = [row for row in of_column if row["source"] != "reference"]
             references(panel, [row for row in of_column if row["source"] == "reference"], x, y)
@@ -197,13 +211,15 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
                 drops(panel, ours)
             ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
             panel.xaxis.set_major_locator(ticks)
-            if y == metric.ACCURACY.key and (of_model := limits.get(ours[0]["model"])):
-                panel.set_ylim(*of_model)
+            whole = y == metric.ACCURACY.key and any(row["whole"] for row in ours)
+            if whole and (of_scale := limits.get(_scale(ours))):
+                panel.set_ylim(*of_scale)
             if x == "epoch":  # the same in loss and accuracy, of which reference curves have one alone
                 panel.set_xlim(right=1.05 * max(row["epoch"] for row in of_column))
             narrow = _draw.width() / _draw.at(panel).get_gridspec().ncols < NARROW
             panel.set_xlabel(x if x == "epoch" else MINUTES.replace("\n", "\n" if narrow else " "), linespacing=0.9)
-            if _draw.at(panel).is_first_col() or len(all_columns) == 1 or measure.falls:
+            first = _draw.at(panel).is_first_col() or not panels[place][column - 1].axison
+            if first or len(all_columns) == 1 or measure.falls:
                 panel.set_ylabel(label)
             if y == metric.PERPLEXITY.key:
                 _draw.plain_log(panel)
@@ -218,21 +234,28 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
     return figure
 
 
-def _limits(rows: Iterable[Row]) -> dict[str, tuple[float, float]]:
-    """Returns the accuracies, in percent, between which all panels of a model with whole runs are drawn."""
+def _limits(columns: Iterable[list[Row]]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Returns the accuracies, in percent, between which all columns with whole runs of one `_scale` are drawn."""
     told = ("algo", "nodes", "density", "batch_per_node", "schedule", "precision", "data")
-    ends: dict[str, dict[tuple[object, ...], float]] = {}  # of whole runs, each at its last evaluation
-    tops: dict[str, float] = {}
-    for row in rows:
-        if (accuracy := row.get(metric.ACCURACY.key)) is not None:
-            percent = metric.ACCURACY.unit * accuracy
-            tops[row["model"]] = max(tops.get(row["model"], 0.0), percent)
-            if row["whole"]:
-                ends.setdefault(row["model"], {})[tuple(row.get(name) for name in told)] = percent
+    ends: dict[tuple[str, str], dict[tuple[object, ...], float]] = {}  # of whole runs, each at its last evaluation
+    tops: dict[tuple[str, str], float] = {}
+    for rows in columns:
+        scale = _scale(rows)
+        for row in rows:
+            if (accuracy := row.get(metric.ACCURACY.key)) is not None:
+                percent = metric.ACCURACY.unit * accuracy
+                tops[scale] = max(tops.get(scale, 0.0), percent)
+                if row["whole"]:
+                    ends.setdefault(scale, {})[tuple(row.get(name) for name in told)] = percent
     return {
-        model: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[model] + END_POINTS / 10)
-        for model, own in ends.items()
+        scale: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[scale] + END_POINTS / 10)
+        for scale, own in ends.items()
     }
+
+
+def _scale(column: Sequence[Row]) -> tuple[str, str]:
+    """Returns what columns share whose accuracies compare: the network and the images, however encoded."""
+    return column[0]["model"], column[0]["data"].partition(" (")[0]
 
 
 def _axis(what: str, measure: Metric) -> tuple[str, str, float]:

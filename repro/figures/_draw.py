@@ -20,6 +20,7 @@ from repro.tables import Row
 PUBLISHED = "0.55"  # the grey of everything that the paper published
 INK = "0.35"  # notes
 MARKS = 9  # on a long curve
+BAND = "_one standard deviation"  # no key of a legend: the note says it
 
 
 class Drawing(Figure):
@@ -150,7 +151,7 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: 
     if all(std is not None for std in spread):
         low = [value - std for value, std in zip(ys, spread, strict=True)]
         high = [value + std for value, std in zip(ys, spread, strict=True)]
-        axes.fill_between(xs, low, high, color=options["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(xs, low, high, color=options["color"], alpha=0.18, linewidth=0, label=BAND)
 
 
 def _some(points: int, algo: str) -> tuple[int, int]:
@@ -203,6 +204,12 @@ def plain_log(axes: Axes) -> None:
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.minorticks_off()
+
+
+def bands_note(figure: Figure) -> str:
+    """Returns one line on the bands of `line` where the figure has any."""
+    bands = any(one.get_label() == BAND for axes in figure.axes for one in axes.collections)
+    return "Bands: one standard deviation over seeds either side." if bands else ""
 
 
 def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:

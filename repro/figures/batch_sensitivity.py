@@ -36,7 +36,7 @@ def draw(rows: list[Row]) -> Figure:
     panel.set_xlabel("batch per node, and steps of the run")
     panel.set_ylabel("final test accuracy (%)")
     _legend.of_panels(figure, [panel])
-    _legend.note(figure, _fewer_steps(rows), *_draw.runs_note(rows, batch=False))
+    _legend.note(figure, _fewer_steps(rows), *_draw.runs_note(rows, batch=False), _draw.bands_note(figure))
     return figure
 
 

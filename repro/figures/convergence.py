@@ -13,7 +13,8 @@ WIDTH = "double"
 
 def table(results: Results) -> list[Row]:
     groups = _curves.of_one_schedule(results.groups("convergence"))
-    rows = [row | {"published_s": _published_s(results, row)} for group in groups for row in _curves.of_group(group)]
+    ours = [row for group in groups for row in _curves.of_group(group)]
+    rows = [row | {"beside": None, "published_s": _published_s(results, row)} for row in ours]
     return rows + [row | {"published_s": None} for row in _curves.of_reference(results, groups)]
 
 
@@ -35,6 +36,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         *_draw.runs_note(rows),
+        _draw.bands_note(figure),
         _curves.reference_note(rows),
         time if timed else "",
         ticks if any(row["drops"] for row in timed) else "",

@@ -52,7 +52,13 @@ def draw(rows: list[Row]) -> Figure:
             if place == 0 or (len(columns) == 1 and _draw.wide()):
                 panel.set_title(title)
     _legend.of_panels(figure, figure.axes)
-    _legend.note(figure, *_draw.runs_note(rows), _moves(rows), _curves.missing(rows, MODELS, "density_sensitivity"))
+    _legend.note(
+        figure,
+        *_draw.runs_note(rows),
+        _draw.bands_note(figure),
+        _moves(rows),
+        _curves.missing(rows, MODELS, "density_sensitivity"),
+    )
     return figure
 
 

@@ -3,6 +3,7 @@
 import textwrap
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
@@ -32,14 +33,15 @@ FAMILIES = {  # colours are Okabe and Ito's
 # the loss is a mean since the evaluation before, and not all runs were evaluated as often
 LEFT_OUT = ("network", "time_source", "seconds", "train_loss", "train_loss_std")
 SETTINGS = ("model", "nodes", "density", "schedule", "data", "precision")  # are told where there are several
+WIDE, NARROW = 44, 24  # letters in a line of a row's name, over two columns of a page and over one
 UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
     """Returns one row for each algorithm and density over one schedule (`own_rules`), the most accurate first.
 
-    Compute is the median of all runs. Seconds of unlike machines do not compare: runs on others than the machine of
-    most have none.
+    Compute is the median of all runs on one machine. Seconds of unlike machines do not compare: runs on others than
+    the machine of most have none.
     """
     settings = own_rules.one_schedule(results, "families")
     machines = [group.machine for one in settings for group in one.groups if _modelled(group)]
@@ -71,6 +73,7 @@ def _row(setting: Setting, usual: dict[str, Any]) -> Row:
         "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
         "socket_bytes": group.socket_bytes,
         **{f"{name}_ms": milliseconds.get(name) for name in NETWORKS},
+        "timed_on": (same_machine.processor(usual) or usual.get("cpu", "unknown")) if milliseconds else None,
         "time_source": "modelled",
     }
 
@@ -85,7 +88,10 @@ def draw(rows: list[Row]) -> Figure:
 
     A run that has no time on a network, or counted no bytes, has no point there.
     """
-    figure, panels = _draw.panels(1, 3, 0.16 * len(rows) + 0.5, sharey=True)
+    names = _names.of_each(rows, *SETTINGS)
+    wrapped = list(map(_wrapped, names))
+    lines = max((name.count("\n") + 1 for name in wrapped), default=1)
+    figure, panels = _draw.panels(1, 3, (0.04 + 0.12 * lines) * len(rows) + 0.5, sharey=True)
     for y, row in enumerate(reversed(rows)):
         colour, marker = FAMILIES.get(row["family"], UNKNOWN)
         style = {"color": colour, "marker": marker, "linestyle": "", "label": row["family"]}
@@ -103,17 +109,20 @@ def draw(rows: list[Row]) -> Figure:
         ):
             if x is not None:
                 panel.plot(x, height, **style | changes)
-    panels[0].set_yticks(range(len(rows)), reversed(_names.of_each(rows, *SETTINGS)))
+    panels[0].set_yticks(range(len(rows)), reversed(wrapped), linespacing=0.95)
+    panels[0].set_ylim(-0.6, len(rows) - 0.4)
     panels[1].set_xscale("log")
     panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()
     panels[2].xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
+    letters = _letters(figure)
     for panel, label in zip(panels, LABELS, strict=True):
-        panel.set_xlabel(label if _draw.wide() else "\n".join(textwrap.wrap(label, 14)), linespacing=0.9)
+        panel.set_xlabel("\n".join(textwrap.wrap(label, letters)), linespacing=0.9)
         panel.margins(x=0.12)
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
-    untimed = [_draw.algo_name(row["algo"]) for row in rows if all(row[f"{name}_ms"] is None for name in NETWORKS)]
+    machine = next((row["timed_on"] for row in rows if row["timed_on"]), "")
+    untimed = [name for name, row in zip(names, rows, strict=True) if not row["timed_on"]]
     spread = any(row["bytes_sent_least"] for row in rows)
     ranges = "; where they depend on values, the mean over steps, and a line for their range" if spread else ""
     _legend.note(
@@ -121,12 +130,30 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _of_accuracies(rows),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
-        f"the mean of a period{ranges}). Compute is the median of "
-        "all runs on this machine, compress each run's own, communication modelled from counted traffic.",
-        f"Without a time, as another machine trained them: {', '.join(untimed)}." if untimed else "",
+        f"the mean of a period{ranges}).",
+        f"Compute is the median of all runs that were timed on the machine of most ({machine}), compress each run's "
+        "own, communication modelled from counted traffic."
+        if machine
+        else "",
+        f"Without a time, as no run of theirs was timed there: {'; '.join(untimed)}." if machine and untimed else "",
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
     return figure
+
+
+def _wrapped(name: str) -> str:
+    """Breaks the name of a row after its commas, where it is long."""
+    lines = textwrap.wrap(name.replace(" ", "\u00a0").replace(",\u00a0", ", "), WIDE if _draw.wide() else NARROW)
+    return "\n".join(lines).replace("\u00a0", " ")
+
+
+def _letters(figure: Figure) -> int:
+    """Returns how many letters of an axis' label fit under a panel, beside the names of the rows."""
+    first = figure.axes[0]
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    names = max((name.get_window_extent(renderer).width for name in first.get_yticklabels()), default=0.0)
+    letter = 0.5 * float(first.xaxis.label.get_fontsize()) * figure.dpi / 72
+    return max(8, int((figure.bbox.width - names) / len(figure.axes) / letter))
 
 
 def _of_accuracies(rows: list[Row]) -> str:

@@ -19,5 +19,5 @@ def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows)
     densities = sorted({row["density"] for row in rows if row["density"] < 1})
     sparse = f"Density of the sparse ones: {', '.join(f'{density:g}' for density in densities)}." if densities else ""
-    _legend.note(figure, *_draw.runs_note(rows), sparse)
+    _legend.note(figure, *_draw.runs_note(rows), _draw.bands_note(figure), sparse)
     return figure

@@ -17,5 +17,5 @@ def table(results: Results) -> list[Row]:
 
 def draw(rows: list[Row]) -> Figure:
     figure = _curves.draw(rows, against_time=False)
-    _legend.note(figure, *_draw.runs_note(rows), _curves.cut_note(rows))
+    _legend.note(figure, *_draw.runs_note(rows), _draw.bands_note(figure), _curves.cut_note(rows))
     return figure

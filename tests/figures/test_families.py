@@ -1,0 +1,67 @@
+"""The figure of all algorithms beside runs of other settings, and of other machines."""
+
+from typing import Any
+
+import made_up_results
+import pytest
+from made_up_groups import MACHINE, group, on_both_networks
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from test_drawing import assert_readable, overlapping, shown, style  # noqa: F401  (a fixture)
+from test_unlike_runs import changed, drawn
+
+from repro import figures
+from repro.report import summaries
+from repro.report.summaries import Results
+
+OTHER = MACHINE | {"cpu": "Another processor"}
+
+
+def of_many_settings() -> list[dict[str, Any]]:
+    """So many that each row's name is as long as half of a wide figure."""
+    made = [on_both_networks(group("resnet20", algo, density=d)) for d in (0.001, 0.01) for algo in ("gtopk", "topk")]
+    made += [on_both_networks(group("vgg16", "gtopk_butterfly", nodes=8)) | {"machine": OTHER}]
+    made.append(changed(on_both_networks(group("resnet20", "dense", nodes=8)), precision="bfloat16"))
+    made[-1]["data"] = "cifar10"
+    return made
+
+
+@pytest.mark.parametrize("width", figures.WIDTHS)
+def test_beside_runs_of_other_settings_no_label_lies_over_another(width: str) -> None:
+    """Rows' names took half the width, and the labels of the three panels lay over each other."""
+    (item,) = figures.load(["families"])
+    rows = item.table(Results(made_up_results.nothing().paper, {"families": {"groups": of_many_settings()}}))
+    figure, _ = figures.drawn(item, rows, width=width)
+    names = shown(figure.axes[0], figure.axes[0].yaxis)
+    assert len(names) == 6 and any("CIFAR-10 (JPEG folder), float32" in " ".join(n.get_text().split()) for n in names)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    assert overlapping([*names, *(axes.xaxis.label for axes in figure.axes)], renderer) == []
+    if width == "double":
+        assert_readable(figure)
+    assert figure.axes[0].get_window_extent().width > 0.19 * figure.bbox.width
+
+
+def test_no_marker_is_cut_by_an_axis() -> None:
+    """The limits had been those of the centres of the marks, and a margin of the rows' number."""
+    for results in (summaries.load(), Results({}, {"families": {"groups": [on_both_networks(group("vgg16", "ddp"))]}})):
+        (item,) = figures.load(["families"])
+        figure, _ = figures.drawn(item, item.table(results))
+        assert all(inside(axes) for axes in figure.axes)
+
+
+def inside(axes: Axes) -> bool:
+    low, high = axes.get_ylim()
+    centres = [float(y) for line in axes.get_lines() for y in line.get_ydata()]
+    return min(centres) - low >= 0.4 - 1e-9 and high - max(centres) >= 0.4 - 1e-9
+
+
+def test_the_machine_of_the_times_has_its_name_and_rows_without_a_time_theirs() -> None:
+    """Said was "this machine", of a figure that another one may have drawn, and "gTop-k" of two rows."""
+    here = [on_both_networks(group("resnet20", algo)) for algo in ("dense", "topk", "gtopk")]
+    there = on_both_networks(group("resnet20", "gtopk", density=0.01)) | {"machine": OTHER}
+    _, notes = drawn("families", *here, there)
+    said = " ".join(notes)
+    assert "all runs that were timed on the machine of most (A processor)" in said and "this machine" not in said
+    assert "Without a time, as no run of theirs was timed there: gTop-k, ρ = 0.01." in said
+    _, notes = drawn("families", group("resnet20", "dense") | {"iteration_time": []})
+    assert "Without a time" not in " ".join(notes) and "Compute" not in " ".join(notes), "nothing has a time"
