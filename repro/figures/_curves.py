@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,10 +12,9 @@ from matplotlib.markers import TICKDOWN
 from matplotlib.ticker import MaxNLocator
 
 from repro import metric
-from repro.figures import _draw, _legend
+from repro.figures import _draw, _legend, _shown
 from repro.metric import Metric
 from repro.report import prefixes, reference_curves
-from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -30,71 +28,8 @@ DROP = "_learning rate drops"  # no key of a legend: the note says it
 LONG = 24  # epochs: longer curves are thin lines
 
 
-def of_one_schedule(groups: Sequence[Group]) -> list[Group]:
-    """Selects, for each model, runs over the same schedule: curves of unlike schedules never share a panel.
-
-    Variants of an algorithm are left out, as their curves would have its name. If there are uncompressed runs, it takes
-    these: of each setting the longest, whole or its first epochs, on the usual schedule if there is one; other
-    data or another precision if they got half as far as any on their P, and images that were encoded once more only if
-    one of these runs got farther than on the originals, or has none there. Otherwise it takes those compressed to one
-    number of epochs: the one with the most settings to compare, and of several the largest; likewise one each.
-    """
-    usual = [group for group in groups if as_published(group.settings)]
-    return [chosen for model in dict.fromkeys(g.model for g in usual) for chosen in _of_one_schedule(usual, model)]
-
-
-def _of_one_schedule(groups: Iterable[Group], model: str) -> list[Group]:
-    of_model = [group for group in groups if group.model == model]
-    as_it_is = [group for group in of_model if not group.compressed]
-    if not as_it_is:
-        counts = Counter(group.settings["epochs"] for group in of_model)
-        epochs = max(counts, key=lambda epochs: (counts[epochs], epochs))
-        return _one_each([group for group in of_model if group.settings["epochs"] == epochs])
-    longest = _one_each(as_it_is)
-    ends: dict[Any, float] = {}
-    for group in longest:
-        for place in (group.nodes, _panel(group)):
-            ends[place] = max(ends.get(place, 0), _length(group))
-    shown = [group for group in longest if 2 * ends[_panel(group)] >= ends[group.nodes]]
-    originals = {_of_images(group): _length(group) for group in shown if not group.encoded}
-    wanted = {_panel(group) for group in shown if originals.get(_of_images(group), 0) < _length(group)}
-    return [group for group in shown if not group.encoded or _panel(group) in wanted]
-
-
-def _length(group: Group) -> float:
-    """Returns the epochs that a run was to have; of one that was to stop after some steps, those that it has."""
-    return group.settings["epochs"] if group.settings["steps"] is None else group.epochs
-
-
-def _one_each(groups: Sequence[Group]) -> list[Group]:
-    """Selects one curve for each that has a name of its own: on the usual schedule if any is, then the longest."""
-    chosen: dict[tuple[Any, ...], Group] = {}
-    for group in sorted(groups, key=lambda group: (not other_schedule(group.settings), group.epochs, group.n)):
-        chosen[*_without_data(group), group.data] = group
-    return [group for group in groups if group in chosen.values()]
-
-
-def _without_data(group: Group) -> tuple[Any, ...]:
-    """Returns what tells the curves of one network on one data set apart."""
-    return group.algo, group.settings["density"], group.batch, group.nodes, group.settings["precision"]
-
-
-def _of_images(group: Group) -> tuple[Any, ...]:
-    """Returns what runs on the same images share, whether these were encoded once more or not."""
-    return group.settings["data"]["name"], *_without_data(group)
-
-
-def _panel(group: Group) -> tuple[Any, ...]:
-    """Returns what curves must share, beside the network, to be compared in one panel."""
-    return group.nodes, group.data, group.settings["precision"]
-
-
-def _words(panel: tuple[Any, ...]) -> tuple[str, ...]:
-    return f"P = {panel[0]}", _draw.data_name(panel[1]), panel[2]
-
-
 def rows(results: Results, experiment: str, measure: Metric | None = None) -> list[Row]:
-    groups = of_one_schedule(prefixes.with_whole_runs(results, experiment, measure))
+    groups = _shown.of_one_schedule(prefixes.with_whole_runs(results, experiment, measure))
     return [row for group in groups for row in of_group(group)]
 
 
@@ -105,7 +40,7 @@ def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
     The originals go before images that were encoded once more. `beside` names the panel.
     """
     made = []
-    fewest_last = sorted(groups, key=lambda group: (group.nodes, group.encoded, _panel(group)), reverse=True)
+    fewest_last = sorted(groups, key=lambda group: (group.nodes, group.encoded, _shown.panel(group)), reverse=True)
     known = {
         g.model: (g, runs)
         for g in fewest_last
@@ -120,7 +55,7 @@ def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
                 "algo": reference_curves.algo(run),
                 "data": reference_curves.DATA,
                 "source": "reference",
-                "beside": ", ".join(_words(_panel(group))),
+                "beside": ", ".join(_shown.words(_shown.panel(group))),
                 "schedule": f"job {run['job']}",
             }
             made += [
@@ -175,7 +110,7 @@ def columns(rows: list[Row]) -> list[tuple[str, list[Row]]]:
         trained = [row for row in own if row["source"] != "reference"]
         kinds = sorted({(row["nodes"], row["data"], row["precision"]) for row in trained})
         for kind in kinds:
-            words = _words(kind)
+            words = _shown.words(kind)
             told = [word for word, values in zip(words, zip(*kinds, strict=True), strict=True) if len(set(values)) > 1]
             mine = [row for row in trained if (row["nodes"], row["data"], row["precision"]) == kind]
             others = [row for row in own if row["source"] == "reference" and row["beside"] == ", ".join(words)]

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw, _legend, _names
+from repro.figures import _curves, _draw, _legend, _names, _shown
 from repro.metric import ACCURACY
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -13,7 +13,7 @@ COMMAND = "repro run experiment=batch_sensitivity"
 
 def table(results: Results) -> list[Row]:
     """Returns the last evaluation of each run."""
-    groups = _curves.of_one_schedule(results.groups("batch_sensitivity", ACCURACY))
+    groups = _shown.of_one_schedule(results.groups("batch_sensitivity", ACCURACY))
     rows = [_curves.of_group(group)[-1] for group in groups if group.curve]
     return sorted(rows, key=lambda row: (row["model"], row["algo"], row["batch_per_node"]))
 

@@ -2,7 +2,7 @@
 
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw, _legend
+from repro.figures import _curves, _draw, _legend, _shown
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -12,7 +12,7 @@ WIDTH = "double"
 
 
 def table(results: Results) -> list[Row]:
-    groups = _curves.of_one_schedule(results.groups("convergence"))
+    groups = _shown.of_one_schedule(results.groups("convergence"))
     ours = [row for group in groups for row in _curves.of_group(group)]
     rows = [row | {"beside": None, "published_s": _published_s(results, row)} for row in ours]
     return rows + [row | {"published_s": None} for row in _curves.of_reference(results, groups)]

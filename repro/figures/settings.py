@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from repro.figures import _curves, _draw
+from repro.figures import _curves, _draw, _shown
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -29,7 +29,7 @@ def table(results: Results) -> list[Row]:
                 _draw.model_name(model), "published", _draw.data_name(cells["dataset"]), parameters, batch, drops, alike
             )
         )
-    groups = _curves.of_one_schedule(results.groups("convergence"))
+    groups = _shown.of_one_schedule(results.groups("convergence"))
     longest = sorted(groups, key=lambda group: (group.epochs, -group.nodes))
     for group in {(group.model, group.data): group for group in longest}.values():
         ours = group.settings
