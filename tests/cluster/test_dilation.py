@@ -77,24 +77,24 @@ MEGABYTES = 24
 def two_to_one(here: Config, rank: ranks.Rank, data: None) -> tuple[int, float]:
     """Ranks 1 and 2 send to rank 0 at once, which reads the one and then the other.
 
-    Three times, as windows grow. Returns how many segments were sent again, and the seconds until rank 0 had the
-    first message of the last time.
+    Two times, as windows grow, and then three. Returns how many segments were sent again, and the seconds until rank 0
+    had the first message: the least of these three, as a rank that this machine wakes late begins late.
     """
     x, wire = torch.zeros(MEGABYTES << 20, dtype=torch.uint8), rank.collective.transport
-    first_s = 0.0
-    for _ in range(3):
+    first_s = []
+    for _ in range(5):
         rank.control.barrier()
         began = time.monotonic()
         if rank.number:
             wire.send(x, 0)
         else:
             wire.recv(x, 1)
-            first_s = time.monotonic() - began
+            first_s.append(time.monotonic() - began)
             wire.recv(x, 2)
     names, values = (line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line[:4] == "Tcp:")
     lost = torch.tensor([int(values[names.index("RetransSegs")])])
     rank.control.all_reduce(lost)
-    return int(lost), first_s
+    return int(lost), min(first_s[2:], default=0.0)
 
 
 @pytest.mark.lab
