@@ -16,7 +16,7 @@ def complete(incomplete: str) -> list[str]:
 
 Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="These items, with commas.")]
 Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
-Alone = Annotated[bool, typer.Option("--alone", help="Of their experiments draw these runs, nothing committed.")]
+Alone = Annotated[bool, typer.Option("--alone", help="Show these runs with what was published, nothing committed.")]
 
 
 def register(app: typer.Typer) -> None:

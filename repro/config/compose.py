@@ -54,7 +54,7 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     for given, value in {"seed": seed, "density": density}.items():
         field = next(f for f in dataclasses.fields(Config) if f.name == given)
         if value is not None:
-            check_range(given, convert(given, value, field.type), field.metadata)
+            check_range(given, convert(given, value, field.type, field.metadata), field.metadata)
     groups.check_option("algo", name)
     values: Any = OmegaConf.create({"seed": seed, "algo": declared("algo", name)})
     values = OmegaConf.to_container(values, resolve=True)
@@ -157,7 +157,7 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
         known = [f"{group}.{k}" for k in about if k not in groups.FIXED]
         groups.check_key(f"{group}.{name}", known, f"{group}.{name}={value} (experiment {experiment})")
         kind, allowed = groups.declaration(about, name)
-        checked = convert(f"{group}.{name}", value, kind)
+        checked = convert(f"{group}.{name}", value, kind, allowed)
         check_range(f"{group}.{name}", checked, allowed, values)
         if not isinstance(value, list):  # a list stays as typed, [1,1,1] as such: run ids were made of it
             options[name] = value = checked

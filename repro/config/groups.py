@@ -5,6 +5,7 @@ import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, Literal, get_args, get_origin
@@ -23,6 +24,7 @@ ABOUT = (  # what a group's YAML says to people, not to the run
 )  # fmt: skip
 TITLE = re.compile(r"^ *title: (.+)$", re.MULTILINE)  # a YAML parser would take 100 ms for all files
 FIXED = ("name", "sparse", "file", "reads", *ABOUT)  # what no override can change
+FAMILIES = ("full precision", "quantised", "low rank", "sparse", "delayed", "decentralised")  # of algorithms
 NESTED = {"wandb": Wandb, "tradeoff": Tradeoff}
 KINDS = {"model": Model, "algo": Algo, "data": Data, "network": Network, "cluster": Cluster}
 
@@ -229,7 +231,22 @@ def near(name: str, known: list[str], form: str) -> str:
 
 
 def check_option(group: str, value: str, key: str = "") -> None:
+    """Raises ConfigError where the group lacks the option, or where its file does not say that it is this one."""
     options, key = group_options(group), key or group
     if value not in options:
         hint = near(value, options, key + "={}")
         raise ConfigError(f"{key}={value}: there is no such {group}.{hint} Choose one of {', '.join(options)}.")
+    if group in KINDS:
+        path = conf_folder() / group / f"{value}.yaml"
+        with suppress(yaml.YAMLError):  # Hydra says where, as it reads it next
+            _check_file(group, value, _read(path, path.stat().st_mtime_ns))
+
+
+def _check_file(group: str, value: str, values: Any) -> None:
+    own = values.get(group, values) if isinstance(values, dict) else {}
+    file = f"conf/{group}/{value}.yaml"
+    if own.get("name", value) != value:
+        raise ConfigError(f"{file}: its name is {own.get('name')}, and runs would have it; write `name: {value}`.")
+    family = own.get("family")
+    if family is not None and family not in FAMILIES:
+        raise ConfigError(f"{file}: there is no family {family}; choose one of {', '.join(FAMILIES)}.")

@@ -48,16 +48,20 @@ class Checked:
     def __post_init__(self) -> None:
         hints = hints_of(type(self))  # type: ignore[arg-type]
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = convert(self.at + f.name, getattr(self, f.name), hints[f.name])
+            value = convert(self.at + f.name, getattr(self, f.name), hints[f.name], f.metadata)
             if value != f.default:  # 0 may stand for nothing where the least is 1
                 check_range(self.at + f.name, value, f.metadata, vars(self))
             object.__setattr__(self, f.name, value)  # frozen; 1 given for a float becomes 1.0
 
 
-def convert(name: str, value: Any, kind: Any) -> Any:
-    """Returns `value` as `kind`, or raises a ConfigError with what was expected. It does not guess: "3" is no int."""
+def convert(name: str, value: Any, kind: Any, allowed: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Returns `value` as `kind`, or raises a ConfigError with what was expected. It does not guess: "3" is no int.
+
+    `allowed` is the range, only to name it.
+    """
     if get_origin(kind) in (UnionType, Union):
-        return None if value is None else convert(name, value, next(k for k in get_args(kind) if k is not type(None)))
+        kind = next(k for k in get_args(kind) if k is not type(None))
+        return None if value is None else convert(name, value, kind, allowed)
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ConfigError(f"{name}={value}: choose one of {', '.join(get_args(kind))}.")
@@ -65,7 +69,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
     if kind is list or get_origin(kind) is list:
         if not isinstance(value, list):
             raise ConfigError(f"{name}={value}: expected a list, for example {name}=[{value}] or {name}=[].")
-        return [convert(name, item, *get_args(kind)) for item in value] if get_args(kind) else value
+        each = {word: bound for word, bound in allowed.items() if word != "length"}
+        return [convert(name, item, of, each) for of in get_args(kind) for item in value] if get_args(kind) else value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value) if abs(value) < 10**300 else math.inf
     if kind is Any or (isinstance(value, kind) and not (kind is int and isinstance(value, bool))):
@@ -79,7 +84,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         str: f"a text, in quotes within quotes if it looks like a number: {name}=\"'TEXT'\"",
         dict: f"its keys, as in {name}.KEY=VALUE",
     }
-    raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}.")
+    bounds = f", {text}" if (text := range_text(allowed)) else ""
+    raise ConfigError(f"{name}={value}: expected {expected.get(kind, kind.__name__)}{bounds}.")
 
 
 def check_range(

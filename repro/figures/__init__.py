@@ -113,6 +113,11 @@ class Item:
         return any(str(row.get("source", "recorded")).split(",")[0].split(" ")[0] in OURS for row in rows)
 
     @property
+    def trained(self) -> bool:
+        """Returns whether runs of an experiment are in it, and not only what is measured, computed or published."""
+        return any(map(experiment_of, self.commands))
+
+    @property
     def experiment(self) -> str | None:
         """Returns the experiment that its command runs."""
         return experiment_of(self.command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
 from repro.config.groups import group_options, title
 from repro.tables import Row
@@ -185,25 +185,31 @@ def nodes_axis(axes: Axes, nodes: Iterable[int]) -> None:
     axes.set_xlabel("nodes $P$")
 
 
-def plain_log(axes: Axes) -> None:
-    """Sets a logarithmic y axis of what is drawn already, with at least three ticks, written as plain numbers.
+def plain_log(axes: Axes, which: Literal["x", "y"] = "y") -> None:
+    """Sets a logarithmic axis of what is drawn already, with at least three ticks, written as plain numbers.
 
     An axis on which nothing is drawn stays as it is.
     """
     if not axes.collections and not any(np.size(line.get_xdata()) for line in axes.lines):
         return
-    axes.set_yscale("log")
-    axes.margins(y=0.08)
+    axes.set(**{f"{which}scale": "log"})
+    if which == "x":
+        axes.margins(x=0.08)
+    else:
+        axes.margins(y=0.08)
     axes.autoscale_view()
-    low, high = axes.get_ylim()
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         ticks = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
         if len(ticks) >= 3:
             break
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.minorticks_off()
+    else:
+        ticks = [tick for tick in MaxNLocator(4, min_n_ticks=3).tick_values(low, high) if low <= tick <= high]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.minorticks_off()
 
 
 def bands_note(figure: Figure) -> str:

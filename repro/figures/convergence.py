@@ -6,7 +6,7 @@ from repro.figures import _curves, _draw, _legend, _shown
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "Convergence of dense, Top-k and gTop-k S-SGD"
+TITLE = "Convergence of S-SGD: training loss and test accuracy"
 COMMAND = _curves.CONVERGENCE
 WIDTH = "double"
 

@@ -114,6 +114,9 @@ def draw(rows: list[Row]) -> Figure:
     panels[1].set_xscale("log")
     panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()
+    low, high = panels[1].get_xlim()
+    if high < 100 * low:  # at most one power of ten on it
+        _draw.plain_log(panels[1], "x")
     panels[2].xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     letters = _letters(figure)
     for panel, label in zip(panels, LABELS, strict=True):

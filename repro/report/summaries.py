@@ -73,15 +73,15 @@ def timed_batch(paper: dict[str, Any], model: str) -> int:
 def load(place: Path | None = None, runs: Path | None = None, alone: bool = False) -> Results:
     """Loads the committed summaries; with `runs`, the finished runs there replace groups of the same settings.
 
-    `alone`: they replace all of their experiments.
+    `alone`: without the committed ones.
     """
     place = place or folder()
-    summaries = saved(place)
-    for path in sorted(place.glob("lab/**/*.json*")):
+    summaries = {} if alone else saved(place)
+    for path in [] if alone else sorted(place.glob("lab/**/*.json*")):
         summaries[str(path.relative_to(place).with_suffix(""))] = read_json(path)
     collected, left_out = ({}, []) if runs is None else collect(runs)
     for name, new in collected.items():
-        summaries[name] = new if alone else put_over(summaries.get(name, {"groups": []}), new)
+        summaries[name] = put_over(summaries.get(name, {"groups": []}), new)
     return Results(paper(place), summaries, read_yaml(place / "reference_curves.yaml")["runs"], left_out)
 
 

@@ -29,13 +29,7 @@ def figures(
     alone: bool = False,
 ) -> None:
     """Draws each figure in every format, and writes its rows as CSV. Of an item without data it says the command."""
-    data = _loaded(runs, say, alone)
-    drawn: dict[items.Item, list[Row]] = {}
-    for item in _of_kind("figure", only):
-        if rows := item.table(data):
-            drawn[item] = rows
-        else:
-            say(f"{item.name}: not run: {made_by(item)}")
+    drawn = _with_rows("figure", only, _loaded(runs, say, alone), say, alone)
     places = items.side_by_side(
         partial(items.save, out=out, formats=formats, notes=notes, width=width), drawn, drawn.values()
     )
@@ -48,13 +42,9 @@ def figures(
 
 
 def tables(only: Sequence[str], runs: Path | None, out: Path, say: Say, alone: bool = False) -> None:
-    chosen, data = _of_kind("table", only), _loaded(runs, say, alone)
+    written = _with_rows("table", only, _loaded(runs, say, alone), say, alone)
     out.mkdir(parents=True, exist_ok=True)
-    for item in chosen:
-        rows = item.table(data)
-        if not rows:
-            say(f"{item.name}: not run: {made_by(item)}")
-            continue
+    for item, rows in written.items():
         for suffix, form in (("md", text.to_markdown), ("tex", text.to_latex), ("csv", text.to_csv)):
             write_whole(out / f"{item.name}.{suffix}", form(rows))
         say(f"{item.name}: {out / item.name}.md .tex .csv")
@@ -67,6 +57,24 @@ def _loaded(runs: Path | None, say: Say, alone: bool = False) -> Results:
     for line in data.left_out:
         say(f"left out, {line}")
     return data
+
+
+def _with_rows(kind: str, only: Sequence[str], data: Results, say: Say, alone: bool) -> dict[items.Item, list[Row]]:
+    """Returns the items that there is something to show of, and says of the others what makes it.
+
+    `alone`: what no run of an experiment is in is nothing to show; the many others get one line.
+    """
+    rows = {item: item.table(data) for item in _of_kind(kind, only)}
+    shown = {
+        item: found for item, found in rows.items() if found and (not alone or (item.trained and item.ours(found)))
+    }
+    others = [item for item in rows if item not in shown]
+    if alone and others and not only:
+        say(f"These runs are not in {', '.join(item.name for item in others)}.")
+    else:
+        for item in others:
+            say(f"{item.name}: not run: {made_by(item)}")
+    return shown
 
 
 def _of_kind(kind: str, only: Sequence[str]) -> list[items.Item]:

@@ -35,6 +35,12 @@ def mended(config: Config) -> Iterator[str]:
         yield f"{PROVENANCE} is missing in {config.folder}, and results leave the run out: {REMEDIES[PROVENANCE]}"
 
 
+def told(folder: Path) -> str | None:
+    """Returns why results leave out a run that is done, None where all is there."""
+    gone = [name for name in REMEDIES if not os.path.lexists(folder / name)]
+    return f"{gone[0]} is missing, and results leave the run out: {REMEDIES[gone[0]]}" if gone else None
+
+
 def remedy(file: Path) -> str:
     """Returns the end of a sentence on a missing file, "" where nothing is known to do."""
     return f"; {REMEDIES[file.name]}" if file.name in REMEDIES else ""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from repro import metric, screen
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES, OPEN
 from repro.config.schema import Config, RunError
-from repro.runs import lock, metrics, run_folder
+from repro.runs import lock, metrics, missing, run_folder
 
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
 
@@ -176,6 +176,8 @@ def _said(folder: Path, status: dict[str, Any]) -> tuple[str, str | None]:
     reached = metrics.from_json(status.get("metrics"))
     if state == "done" and reached is not None and metrics.size(folder) != reached.bytes:
         return "failed", f"{metrics.NAME} is not what it was when the run ended"
+    if state == "done":
+        return state, missing.told(folder)
     return state, " ".join(error.split()) if isinstance(error, str) else None
 
 

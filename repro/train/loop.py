@@ -12,7 +12,7 @@ from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
-from repro.runs import machine, missing, progress, recorded, run_folder, same_code, same_data
+from repro.runs import done, machine, progress, run_folder, same_data
 from repro.train import possible, timed_only
 from repro.train.hierarchical import elsewhere
 from repro.train.training import Training
@@ -82,12 +82,10 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
         )
     if seen[0][0] == "done":
         if rank.number == 0:
-            code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
-            other = f"{config.folder} is done already, {code}" if code else ""
-            for text in (elsewhere(config, rank.machines), other, *missing.mended(config), recorded.missed(config)):
-                if text:
-                    with rank.waits(TERMINAL):
-                        progress.warn(text)
+            with rank.waits(TERMINAL):
+                done.tell(config)
+                if text := elsewhere(config, rank.machines):
+                    progress.warn(text)
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}

@@ -13,7 +13,7 @@ from repro import data
 from repro.cluster import environment, lab, preempt, start
 from repro.config.groups import cost
 from repro.config.schema import Config, ConfigError, RunError
-from repro.runs import lock, machine, missing, places, recorded, run_folder, same_code, same_data
+from repro.runs import done, lock, machine, places, run_folder, same_data
 from repro.screen import plural
 from repro.train import ending
 from repro.train.time_left import Forecast, TimeLeft
@@ -209,14 +209,7 @@ def _one(
     if not starts_ranks:  # ranks that look at the folder at different moments could disagree: `loop` asks rank 0
         return dict(_loop().run(config, before_run, interrupt))
     if run_folder.state(config.folder) == "done":
-        before = same_data.trained_on(config.folder)
-        on = f", on {before}" if before is not None and before.fingerprint else ""
-        code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
-        again = f", {code}" if code else "; remove the folder to run it again"
-        _say(f"{config.folder} is done already{on}{again}.", speaks)
-        for text in (*missing.mended(config), recorded.missed(config)):
-            if text:
-                _say(f"warning: {text}", speaks)
+        done.tell(config)  # this process alone is here, and speaks
         return run_folder.summary(config.folder)
     owner = lock.holder(config.folder)
     if owner is not None and owner["pid"] != os.getpid():

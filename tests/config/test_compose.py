@@ -145,6 +145,8 @@ WRONG = {
     "lr=nan": "finite",
     "lr=inf": "finite",
     "lr=[1]": "expected a number",
+    "density=abc": "expected a number, at least 1e-12 and at most 1",
+    "data.std=[a,b,c]": "expected a number, at least 1e-06",
     "lr_drops=81": r"lr_drops=\[81\]",
     "lr_drops=[3,2]": "ascend",
     "lr_drops.x=3": "no key lr_drops.x",
@@ -231,6 +233,12 @@ def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytes
     (conf / "algo" / "empty.yaml").write_text("sparse: true\n")
     with pytest.raises(ConfigError, match="without a name"):
         compose(["algo=empty"])
+    (conf / "algo" / "copied.yaml").write_text("name: mine\nsparse: false\n")  # and its runs were called mine
+    with pytest.raises(ConfigError, match=r"conf/algo/copied\.yaml: its name is mine.*write `name: copied`"):
+        compose(["algo=copied"])
+    (conf / "algo" / "strange.yaml").write_text("name: strange\nsparse: false\nfamily: sparze\n")
+    with pytest.raises(ConfigError, match="there is no family sparze; choose one of full precision, "):
+        compose(["algo=strange"])
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,18 @@ def test_beside_runs_of_other_settings_no_label_lies_over_another(width: str) ->
     assert figure.axes[0].get_window_extent().width > 0.19 * figure.bbox.width
 
 
+def test_bytes_within_one_power_of_ten_have_ticks() -> None:
+    """The panel of DGC and ScaleCom beside each other had none."""
+    (item,) = figures.load(["families"])
+    for many in (1600, 2100, 6500):
+        runs = [on_both_networks(group("resnet20", "gtopk")), on_both_networks(group("resnet20", "topk"))]
+        for run, sent in zip(runs, (1500, many), strict=True):
+            run["per_step"] = run["per_step"] | {"bytes_sent": sent}
+        figure, _ = figures.drawn(item, item.table(Results({}, {"families": {"groups": runs}})))
+        labels = [label.get_text() for label in shown(figure.axes[1], figure.axes[1].xaxis)]
+        assert len(labels) >= 3 and all(1000 < float(text) < 10_000 for text in labels)
+
+
 def test_no_marker_is_cut_by_an_axis() -> None:
     """The limits had been those of the centres of the marks, and a margin of the rows' number."""
     for results in (summaries.load(), Results({}, {"families": {"groups": [on_both_networks(group("vgg16", "ddp"))]}})):

@@ -15,7 +15,7 @@ from repro.cluster import preempt
 from repro.commands.results import collect
 from repro.config.compose import compose, from_yaml, to_yaml
 from repro.config.schema import ConfigError
-from repro.report import from_run_folders, pool_seeds, same_settings, summaries
+from repro.report import from_run_folders, pool_seeds, same_settings, summaries, write_items
 from repro.report.group import Group
 from repro.runs import run_folder
 from repro.train import ending, loop, training
@@ -178,6 +178,21 @@ def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp
         ("gtopk_butterfly", 0.01, butterfly["runs"][0]),
     }
     assert len(summaries.load(tmp_path).groups("default")) == 2
+
+
+def test_runs_alone_are_shown_without_anything_committed(runs: Path, tmp_path: Path) -> None:
+    """Figures of committed runs were drawn, their baselines replaced; published values alone fill the others."""
+    place = tmp_path / "runs"
+    shutil.copytree(runs / "default", place / "convergence")
+    said: list[str] = []
+    assert set(summaries.load(runs=place, alone=True).summaries) == {"convergence"}
+    write_items.tables([], place, tmp_path / "tables", said.append, alone=True)
+    written = {path.stem for path in (tmp_path / "tables").glob("*.csv")}
+    assert "accuracies" in written and not written & {"claims", "speedups", "dilation", "complexities"}
+    (line,) = [text for text in said if text.startswith("These runs are not in")]
+    assert "claims, " in line and len(said) == 1 + len(written)
+    write_items.tables(["claims"], place, tmp_path / "tables", said.append, alone=True)
+    assert said[-1].startswith("claims: not run: ")
 
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:

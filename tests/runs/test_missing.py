@@ -8,7 +8,7 @@ import tiny_runs
 from repro.commands.run import before_a_run
 from repro.config.schema import Config, ConfigError
 from repro.report.from_run_folders import collect
-from repro.runs import missing
+from repro.runs import missing, status
 from repro.train import loop, sweep, trained
 
 WORDS = [*tiny_runs.QUICK, "algo=gtopk", "nodes=1", "steps=2", "checkpoint_every=2"]
@@ -39,6 +39,18 @@ def test_settings_that_are_missing_are_written_again_by_the_same_command(
         assert trained.folder_of(done.run_id, results) == done.folder
     assert sweep.run([done], lambda *_: []) == 0
     assert "warning" not in capsys.readouterr().err
+
+
+def test_a_run_that_results_leave_out_is_not_told_as_done_without_a_word(done: Config) -> None:
+    for name in missing.REMEDIES:
+        whole = (done.folder / name).read_bytes()
+        (done.folder / name).unlink()
+        (one,) = status.survey(Path(done.results))[0]
+        assert one.state == "done" and f"{name} is missing, and results leave the run out: " in " ".join(
+            status.table([one]).split()
+        )
+        (done.folder / name).write_bytes(whole)
+    assert status.survey(Path(done.results))[0][0].error is None
 
 
 def test_settings_that_cannot_be_written_are_no_error(

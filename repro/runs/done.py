@@ -1,0 +1,25 @@
+"""Says what there is to know of a run that is done already, to who asked for it again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from repro.config.schema import Config
+from repro.runs import missing, recorded, run_folder, same_code, same_data
+
+
+def tell(config: Config) -> None:
+    for line in _lines(config):
+        print(line, file=sys.stderr, flush=True)
+
+
+def _lines(config: Config) -> Iterator[str]:
+    before = same_data.trained_on(config.folder)
+    on = f", on {before}" if before is not None and before.fingerprint else ""
+    code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
+    again = f", {code}" if code else "; remove the folder to run it again"
+    yield f"{config.folder} is done already{on}{again}."
+    for text in (*missing.mended(config), recorded.missed(config)):
+        if text:
+            yield f"warning: {text}"
