@@ -112,10 +112,9 @@ class Item:
         """Returns whether any row comes from a run of ours. Rows that name no source need no run."""
         return any(str(row.get("source", "recorded")).split(",")[0].split(" ")[0] in OURS for row in rows)
 
-    @property
-    def trained(self) -> bool:
-        """Returns whether runs of an experiment are in it, and not only what is measured, computed or published."""
-        return any(map(experiment_of, self.commands))
+    def holds_runs(self, rows: Sequence[Row]) -> bool:
+        """Returns what `ours` does, except of rows that name no source and need no run of an experiment."""
+        return self.ours(rows) and any([*map(experiment_of, self.commands), *("source" in row for row in rows)])
 
     @property
     def experiment(self) -> str | None:

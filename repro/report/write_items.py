@@ -65,9 +65,7 @@ def _with_rows(kind: str, only: Sequence[str], data: Results, say: Say, alone: b
     `alone`: what no run of an experiment is in is nothing to show; the many others get one line.
     """
     rows = {item: item.table(data) for item in _of_kind(kind, only)}
-    shown = {
-        item: found for item, found in rows.items() if found and (not alone or (item.trained and item.ours(found)))
-    }
+    shown = {item: found for item, found in rows.items() if found and (not alone or item.holds_runs(found))}
     others = [item for item in rows if item not in shown]
     if alone and others and not only:
         say(f"These runs are not in {', '.join(item.name for item in others)}.")
