@@ -58,7 +58,7 @@ def launch(
     """
     from repro.cluster import slurm as submission
     from repro.config import compose
-    from repro.runs import lock, places, same_data, status
+    from repro.runs import done, lock, places, same_data, status
     from repro.train import combinations
 
     if only is not None and only not in submission.OPEN:
@@ -70,5 +70,7 @@ def launch(
         combinations.check(submission.as_submitted(config))
     if not dry_run:
         places.check_folder(Path(configs[0].results), "Name another place with results=FOLDER.")
+    for text in done.of_other_code(configs):
+        typer.echo(f"warning: {text}")
     for text in submission.launch(configs, only, dry_run, given[cut:], status.states, lock.in_turn):
         typer.echo(text)

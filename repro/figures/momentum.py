@@ -162,6 +162,8 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
             f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density}, "
             f"batch {kind[6]} per node, {kind[2]}, {kind[4]}, n = {counts}."
         )
+    if any(row["test_accuracy_std"] for row in runs):
+        lines.append("A line beside an accuracy is one standard deviation over seeds.")
     if any(row["n"] == 1 for row in runs):
         lines.append(
             "Single runs of one setting differ by a point or more, so gaps of that size mean nothing where n = 1."

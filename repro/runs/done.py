@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from repro.config.schema import Config
 from repro.runs import missing, recorded, run_folder, same_code, same_data
@@ -14,10 +14,21 @@ def tell(config: Config) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def of_other_code(configs: Iterable[Config]) -> Iterator[str]:
+    """Yields a line on each run that is done and was trained with other code than would train it now."""
+    for config in configs:
+        if run_folder.state(config.folder) == "done" and (code := _other_code(config)):
+            yield f"{config.folder} is done already, {code}."
+
+
+def _other_code(config: Config) -> str:
+    return same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
+
+
 def _lines(config: Config) -> Iterator[str]:
     before = same_data.trained_on(config.folder)
     on = f", on {before}" if before is not None and before.fingerprint else ""
-    code = same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
+    code = _other_code(config)
     again = f", {code}" if code else "; remove the folder to run it again"
     yield f"{config.folder} is done already{on}{again}."
     for text in (*missing.mended(config), recorded.missed(config)):

@@ -18,6 +18,7 @@ from repro import screen
 from repro.config.schema import ConfigError
 from repro.json_text import json_text
 from repro.runs import places, progress
+from repro.runs.missing import PROVENANCE
 from repro.train import trained
 from repro.train.trained import Trained
 from repro.whole_files import write_whole
@@ -44,6 +45,8 @@ def run(folder: Path, name: str, out: Path | None) -> Path:
     network = trained.load(folder)
     for text in network.passed_over:
         progress.warn(text)
+    if not (folder / PROVENANCE).is_file():
+        progress.warn(f"{PROVENANCE} is missing in {folder}: the file does not say which images the network has seen")
     content = _content(network, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, content)

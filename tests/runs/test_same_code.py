@@ -9,7 +9,7 @@ import tiny_runs
 
 from repro.commands.run import before_a_run
 from repro.report.from_run_folders import collect
-from repro.runs import run_folder, same_code
+from repro.runs import done, run_folder, same_code
 from repro.train import loop, sweep
 
 WORDS = [*tiny_runs.QUICK, "algo=gtopk", "nodes=1", "steps=4", "checkpoint_every=2"]
@@ -44,6 +44,7 @@ def test_other_code_of_the_algorithm_is_told_where_a_folder_is_found(
     assert DONE in run(), "its first steps are"
     loop.run(config)  # as each of the ranks does that torchrun started
     assert f"{config.folder} {DONE}" in capsys.readouterr().err
+    assert list(done.of_other_code([config])) == [f"{config.folder} {DONE}"]
     monkeypatch.setattr(same_code, "digests", now)
     assert DONE in run(), "its last steps are"
     record = json.loads(file.read_text())
@@ -51,6 +52,7 @@ def test_other_code_of_the_algorithm_is_told_where_a_folder_is_found(
         del session["algorithm"]
     file.write_text(json.dumps(record))
     assert "is done already; remove the folder to run it again." in run()
+    assert list(done.of_other_code([config])) == []
     stopped_after_two()
     assert "other code" not in run(), "a folder from before says nothing"
 

@@ -132,6 +132,9 @@ def test_a_damaged_checkpoint_is_passed_over(runs, digits, tmp_path, capfd):
     assert capfd.readouterr().err == expected
     export.run(runs["gtopk"].folder, "safetensors", tmp_path / "whole.safetensors")
     assert capfd.readouterr().err == ""
+    (folder / "provenance.json").unlink()
+    export.run(folder, "safetensors", tmp_path / "older.safetensors")
+    assert f"provenance.json is missing in {folder}: the file does not say which images" in capfd.readouterr().err
     (folder / "checkpoints/step-000000006/rank-00001.pt").write_bytes(b"cut")
     with pytest.raises(ConfigError, match=r"no checkpoint that can be used .*step 12.*step 6.*repro run"):
         trained.load(folder)
