@@ -29,7 +29,6 @@ from torch import Tensor
 from repro.compression import pair_kernels, pair_torch
 from repro.compression.pair_kernels import OCTET
 from repro.compression.pair_sizes import (
-    CODE_BITS,
     block_bytes,
     blocks,
     float_bytes,
@@ -134,21 +133,13 @@ class Blocks:
         return block_bytes(k)
 
     def encode(self, value: Tensor, k: int, words: Tensor) -> Tensor:
-        ends = words[: blocks(k)].view(torch.int16).view(-1, 2)[: blocks(value.numel())]
-        codes = torch.empty_like(value, dtype=torch.int32)
-        _run(pair_kernels.to_levels, pair_torch.to_levels, value.float(), ends, codes)
-        _run(pair_kernels.put, pair_torch.put, codes, CODE_BITS, words[blocks(k) :])
-        return self._values(ends, codes, value.dtype)
+        received = torch.empty_like(value, dtype=torch.float32)
+        _run(pair_kernels.put_blocks, pair_torch.put_blocks, value.float(), words, blocks(k), received)
+        return received.to(value.dtype)
 
     def decode(self, words: Tensor, k: int, n: int, dtype: torch.dtype) -> Tensor:
-        ends = words[: blocks(k)].view(torch.int16).view(-1, 2)
-        codes = words.new_empty(n)
-        _run(pair_kernels.get, pair_torch.get, words[blocks(k) :], CODE_BITS, codes)
-        return self._values(ends[: blocks(n)], codes, dtype)
-
-    def _values(self, ends: Tensor, codes: Tensor, dtype: torch.dtype) -> Tensor:
-        value = torch.empty_like(codes, dtype=torch.float32)
-        _run(pair_kernels.from_levels, pair_torch.from_levels, ends, codes, value)
+        value = words.new_empty(n, dtype=torch.float32)
+        _run(pair_kernels.get_blocks, pair_torch.get_blocks, words, blocks(k), value)
         return value.to(dtype)
 
 
@@ -166,32 +157,30 @@ class Gaps:
         if index.numel() > k:
             raise ValueError(f"{index.numel()} entries do not fit into a message of {k}")
         wire = value.new_zeros(self.nbytes(k, parameters, value.dtype), dtype=torch.uint8)
-        values, low, steps = self._split(wire, k, parameters, value.dtype)
+        words, low, steps = self._split(wire, k, parameters, value.dtype)
         width = low_bits(k, parameters)
-        if not _run(pair_kernels.put_index, pair_torch.put_index, index, width, parameters, low, steps):
+        if not _run(pair_kernels.put_index, pair_torch.put_index, index, width, parameters, words, low, steps):
             raise ValueError(f"indices must ascend, without duplicates, from 0 or more to less than {parameters}")
-        received = self.values.encode(value, k, values)
+        received = self.values.encode(value, k, words)
         return Encoded(wire, sparse if received is value else Sparse(index, received))
 
     def decode(self, wire: Tensor, k: int, parameters: int, dtype: torch.dtype) -> Sparse:
-        values, low, steps = self._split(wire, k, parameters, dtype)
-        index = steps.new_empty(k + OCTET)
+        words, low, steps = self._split(wire, k, parameters, dtype)
+        index = words.new_empty(k + OCTET)
         width = low_bits(k, parameters)
-        n = _run(pair_kernels.get_index, pair_torch.get_index, low, steps, width, k, index)
-        return Sparse(index[:n], self.values.decode(values, k, n, dtype))
+        n = _run(pair_kernels.get_index, pair_torch.get_index, words, low, steps, width, k, index)
+        return Sparse(index[:n], self.values.decode(words, k, n, dtype))
 
     def add(self, rows: Tensor, k: int, parameters: int, dtype: torch.dtype, out: Tensor) -> Tensor:
         return add_sum([self.decode(row, k, parameters, dtype) for row in rows], out)
 
-    def _split(self, wire: Tensor, k: int, parameters: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns three int32 views of the wire, which begin at the values, at the low bits and at the gaps."""
+    def _split(self, wire: Tensor, k: int, parameters: int, dtype: torch.dtype) -> tuple[Tensor, int, int]:
+        """Returns the wire as int32 words, which begin with the values, and where the low bits and the gaps begin."""
         size = self.nbytes(k, parameters, dtype)
         if wire.numel() != size:
             raise ValueError(f"a message of {wire.numel()} bytes cannot hold {k} of {parameters}: that takes {size}")
-        low, steps = index_words(k, parameters)
         values = self.values.nbytes(k, dtype) // 4
-        words = wire.view(torch.int32)
-        return words, words[values:], words[values + low : values + low + steps]
+        return wire.view(torch.int32), values, values + index_words(k, parameters)[0]
 
 
 FORMATS: dict[str, Format] = {
@@ -207,6 +196,6 @@ def named(name: str) -> Format:
 
 def _run(kernel: Callable[..., Any], operators: Callable[..., Any], *arguments: Any) -> Any:
     """Runs the compiled loop on CPU tensors, and the same function in torch's operators on other devices."""
-    if all(x.device.type in COMPILED for x in arguments if isinstance(x, Tensor)):
+    if arguments[0].device.type in COMPILED:  # that of all
         return kernel(*(x.numpy() if isinstance(x, Tensor) else x for x in arguments))
     return operators(*arguments)

@@ -23,6 +23,7 @@ NOT_A_NUMBER = np.int32(0x7FFF0000)  # the largest that can be rounded up to a b
 HALF, BELOW_HALF, SIGN_SHIFT = np.int32(16), np.int32(0xFFFF), np.int32(31)
 WORD, WORD_SHIFT, IN_WORD = np.uint64(32), np.uint64(5), np.uint64(31)
 
+EIGHT = 8  # codes that are whole bytes together
 OCTET = 8  # bits decoded at once
 _octets = [[bit for bit in range(OCTET) if octet >> bit & 1] for octet in range(1 << OCTET)]
 ONES = np.array([len(ones) for ones in _octets], np.uint64)
@@ -57,19 +58,54 @@ def get(words, width, codes):
         codes[i] = np.int32((two >> (at & IN_WORD)) & mask)
 
 
-@compiled("boolean(int32[::1], int64, int64, int32[::1], int32[::1])")
-def put_index(index, width, parameters, low, steps):
-    """Writes each index's `width` low bits to low and, in unary, the growth of its high part to steps: zeros, then a 1.
+@compiled("void(int32[::1], int32[::1])")
+def put_codes(codes, words):
+    """Does what `put` does with a width of CODE_BITS, which is 7: eight codes are seven bytes."""
+    out, whole = words.view(np.uint8), codes.size // EIGHT
+    for eight in range(whole):
+        joined = START
+        for i in range(EIGHT):
+            joined |= np.uint64(codes[EIGHT * eight + i]) << np.uint64(CODE_BITS * i)
+        for i in range(CODE_BITS):
+            out[CODE_BITS * eight + i] = np.uint8(joined >> np.uint64(8 * i))
+    joined, rest = START, codes.size - EIGHT * whole
+    for i in range(rest):
+        joined |= np.uint64(codes[EIGHT * whole + i]) << np.uint64(CODE_BITS * i)
+    for i in range(rest):  # as many bytes as codes: the last has 7 bits or fewer in them
+        out[CODE_BITS * whole + i] = np.uint8(joined >> np.uint64(8 * i))
 
-    Both must be zeroed. Returns False and writes nothing unless indices ascend, distinct, within 0 to parameters - 1.
+
+@compiled("void(int32[::1], int32[::1])")
+def get_codes(words, codes):
+    """Inverts `put_codes`; at least one more word must follow the stream."""
+    source, code = words.view(np.uint8), np.uint64((1 << CODE_BITS) - 1)
+    whole = codes.size // EIGHT
+    for eight in range(whole):
+        joined = START
+        for i in range(EIGHT):
+            joined |= np.uint64(source[CODE_BITS * eight + i]) << np.uint64(8 * i)
+        for i in range(EIGHT):
+            codes[EIGHT * eight + i] = np.int32(joined >> np.uint64(CODE_BITS * i) & code)
+    joined = START
+    for i in range(codes.size - EIGHT * whole):
+        joined |= np.uint64(source[CODE_BITS * whole + i]) << np.uint64(8 * i)
+    for i in range(codes.size - EIGHT * whole):
+        codes[EIGHT * whole + i] = np.int32(joined >> np.uint64(CODE_BITS * i) & code)
+
+
+@compiled("boolean(int32[::1], int64, int64, int32[::1], int64, int64)")
+def put_index(index, width, parameters, words, low, steps):
+    """Writes each index's `width` low bits from words[low] on, and in unary the growth of its high part from steps on.
+
+    That is zeros, then a 1. The words must be zeroed. Returns False and writes nothing unless indices ascend, distinct,
+    within 0 to parameters - 1.
     """
-    wrong, before = np.int64(0), np.int64(-1)
-    for i in range(index.size):
-        wrong |= np.int64(index[i]) - before - 1
-        before = np.int64(index[i])
-    if wrong < 0 or before >= parameters:
+    wrong = index.size > 0 and (index[0] < 0 or index[-1] >= parameters)
+    for i in range(1, index.size):
+        wrong |= index[i] <= index[i - 1]
+    if wrong:
         return False
-    out, bits = steps.view(np.uint32), np.uint64(width)
+    out, bits = words[steps:].view(np.uint32), np.uint64(width)
     ones = last = START  # the word of the last 1 is kept, so that it need not be read again
     for i in range(index.size):
         place = (np.uint64(index[i]) >> bits) + np.uint64(i)
@@ -77,24 +113,24 @@ def put_index(index, width, parameters, low, steps):
         ones = ones * np.uint64(word == last) | ONE << (place & IN_WORD)
         out[word] = np.uint32(ones)
         last = word
-    put(index, width, low)
+    put(index, width, words[low:])
     return True
 
 
-@compiled("int64(int32[::1], int32[::1], int64, int64, int32[::1])")
-def get_index(low, steps, width, k, index):
+@compiled("int64(int32[::1], int64, int64, int64, int64, int32[::1])")
+def get_index(words, low, steps, width, k, index):
     """Inverts `put_index` and returns how many indices, at most k, were read.
 
-    `index` needs room for k + OCTET, and one more word must follow those of `low`. Each octet of `steps` writes
-    eight indices and counts as many as it has ones.
+    `index` needs room for k + OCTET, and one more word must follow those of the low bits, as the unary ones do. Each
+    octet of these writes eight indices and counts as many as it has ones.
     """
-    n, most, octets = START, np.uint64(k), steps.view(np.uint8)
+    n, most, octets = START, np.uint64(k), words[steps:].view(np.uint8)
     for i in range(octets.size):
         octet, before = octets[i], np.int32(OCTET * i) - np.int32(n)
         for one in range(OCTET):
             index[n + np.uint64(one)] = before + ZEROS_BEFORE[octet, one]
         n = min(n + ONES[octet], most)
-    source, bits, mask = low.view(np.uint32), np.uint64(width), (ONE << np.uint64(width)) - ONE
+    source, bits, mask = words[low:].view(np.uint32), np.uint64(width), (ONE << np.uint64(width)) - ONE
     for i in range(np.int64(n) if width > 0 else 0):
         at = np.uint64(i) * bits
         word = at >> WORD_SHIFT
@@ -144,3 +180,22 @@ def from_levels(ends, codes, value):
             entries[i] = start + np.float32(np.int32(block_codes[i] & LEVEL)) * step
         for i in range(block_codes.size):
             out[i] |= np.int32(np.int32(block_codes[i] >> LEVEL_BITS) << SIGN_SHIFT)
+
+
+@compiled("void(float32[::1], int32[::1], int64, float32[::1])")
+def put_blocks(value, words, first, received):
+    """Writes into zeroed words the ends of the blocks and, from words[first] on, codes; and what these decode to."""
+    codes = np.empty(value.size, np.int32)
+    ends = words[: (value.size + BLOCK - 1) // BLOCK].view(np.int16).reshape(-1, 2)
+    to_levels(value, ends, codes)
+    put_codes(codes, words[first:])
+    from_levels(ends, codes, received)
+
+
+@compiled("void(int32[::1], int64, float32[::1])")
+def get_blocks(words, first, value):
+    """Inverts `put_blocks`; at least one more word must follow the codes."""
+    codes = np.empty(value.size, np.int32)
+    ends = words[: (value.size + BLOCK - 1) // BLOCK].view(np.int16).reshape(-1, 2)
+    get_codes(words[first:], codes)
+    from_levels(ends, codes, value)

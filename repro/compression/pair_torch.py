@@ -7,7 +7,7 @@ from torch import Tensor
 
 from repro.compression.codecs import TINY
 from repro.compression.pair_kernels import MAGNITUDE, NOT_A_NUMBER
-from repro.compression.pair_sizes import BLOCK
+from repro.compression.pair_sizes import BLOCK, CODE_BITS, blocks
 
 LEVEL_BITS, LEVEL = 6, 63
 
@@ -22,22 +22,39 @@ def get(words: Tensor, width: int, codes: Tensor) -> None:
     codes.copy_((bits << torch.arange(width, device=words.device)).sum(1))
 
 
-def put_index(index: Tensor, width: int, parameters: int, low: Tensor, steps: Tensor) -> bool:
+def put_index(index: Tensor, width: int, parameters: int, words: Tensor, low: int, steps: int) -> bool:
     if index.numel() and (int(index[0]) < 0 or int(index[-1]) >= parameters or bool((index.diff() < 1).any())):
         return False
-    bits = torch.zeros(32 * steps.numel(), dtype=torch.int64, device=index.device)
+    bits = torch.zeros(32 * (words.numel() - steps), dtype=torch.int64, device=index.device)
     bits[(index >> width) + torch.arange(index.numel(), device=index.device)] = 1
-    _join(bits, steps)
-    put(index, width, low)
+    _join(bits, words[steps:])
+    put(index, width, words[low:])
     return True
 
 
-def get_index(low: Tensor, steps: Tensor, width: int, k: int, index: Tensor) -> int:
-    ones = _bits(steps).nonzero().squeeze(1)[:k]
+def get_index(words: Tensor, low: int, steps: int, width: int, k: int, index: Tensor) -> int:
+    ones = _bits(words[steps:]).nonzero().squeeze(1)[:k]
     n = ones.numel()
-    get(low, width, index[:n])
+    get(words[low:], width, index[:n])
     index[:n] += (ones - torch.arange(n, device=ones.device)).int() << width
     return n
+
+
+def put_blocks(value: Tensor, words: Tensor, first: int, received: Tensor) -> None:
+    ends, codes = _ends(words, value.numel()), torch.empty_like(value, dtype=torch.int32)
+    to_levels(value, ends, codes)
+    put(codes, CODE_BITS, words[first:])
+    from_levels(ends, codes, received)
+
+
+def get_blocks(words: Tensor, first: int, value: Tensor) -> None:
+    codes = torch.empty_like(value, dtype=torch.int32)
+    get(words[first:], CODE_BITS, codes)
+    from_levels(_ends(words, value.numel()), codes, value)
+
+
+def _ends(words: Tensor, n: int) -> Tensor:
+    return words[: blocks(n)].view(torch.int16).view(-1, 2)
 
 
 def to_levels(value: Tensor, ends: Tensor, codes: Tensor) -> None:
