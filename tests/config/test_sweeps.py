@@ -83,6 +83,18 @@ def test_values_of_several_parts_of_a_sweep_go_to_their_own_parts() -> None:
     assert found == [(m, b, a) for m, b in (("resnet20", 32), ("vgg16", 128)) for a in ("dense", "qsgd")]
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [("momentum algo=gtopk,dense", "momentum=0.9"), ("momentum algo=gtopk", "lr=0.1"), ("many_nodes", "density=0.001")],
+)
+def test_a_value_chooses_all_runs_of_an_experiment_that_have_it(words: str, value: str) -> None:
+    """momentum=0.9 left out the blocks that had it by default."""
+    few = [f"experiment={words}".split()[0], *words.split()[1:], "seed=0"]
+    key, _, number = value.partition("=")
+    chosen = {config.run_id for config in typed([*few, value])}
+    assert chosen == {config.run_id for config in typed(few) if getattr(config, key) == float(number)} != set()
+
+
 def test_an_empty_list_in_an_experiments_sweep_is_a_value() -> None:
     found = compose(["experiment=density_sensitivity", "model=resnet20", "seed=0"])
     assert {(c.density, tuple(c.density_warmup)) for c in found if c.algo.sparse} == {
