@@ -51,6 +51,7 @@ class Config(Checked):
 
     lr: float = key(low=0, high=1e30)  # more than float32 holds once it is squared
     lr_warmup_epochs: float = key(low=0, high=MOST_EPOCHS)
+    lr_warmup_from: Literal["nodes", "zero"] = key(default="nodes")
     lr_drops: list[float] = key(above=0, high=MOST_EPOCHS)
     lr_drop_factor: float = key(above=0, high=1)
     schedule_epochs: int = key(low=1, high=MOST_EPOCHS)

@@ -14,6 +14,7 @@ SCHEDULE = {  # what steers the updates of a whole run, and how it is said
     "schedule_epochs": "epochs of the schedule:",
     "lr": "learning rate",
     "lr_warmup_epochs": "epochs of learning rate warm-up:",
+    "lr_warmup_from": "learning rate warm-up from",
     "lr_drops": "learning rate drops at epochs",
     "lr_drop_factor": "learning rate drops to times",
     "momentum": "momentum",

@@ -70,6 +70,7 @@ def _like(group: Group) -> tuple[Any, ...]:
         settings["precision"],
         compared_lr(settings),
         settings.get("lr_warmup_epochs"),
+        settings.get("lr_warmup_from", "nodes"),
         settings.get("lr_drop_factor"),
         tuple(settings["lr_drops"]),
         settings["weight_decay"],

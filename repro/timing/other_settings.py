@@ -52,6 +52,7 @@ def typed(group: Group) -> list[str]:
     words = [f"algo={group.algo}"] + [f"density={settings['density']:g}"] * (settings["density"] < 1)
     (usual,) = compose([f"model={group.model}", f"data={settings['data']['name']}", *words])
     kept = {name: settings[name] for name in (*to_target.STEPPED, "lr_drops")}
+    kept["lr_warmup_from"] = settings.get("lr_warmup_from", "nodes")
     kept["weight_decay_of"] = settings.get("weight_decay_of", "all")
     kept["clip_grad"] = settings.get("clip_grad") or 0.0
     if settings["density"] < 1:

@@ -134,6 +134,7 @@ def steps_alike(settings: Row, config: Config) -> bool:
         settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
         and all(equal(settings[name], getattr(config, name)) for name in (*STEPPED, "lr_drops"))
         and settings.get("weight_decay_of", "all") == config.weight_decay_of
+        and settings.get("lr_warmup_from", "nodes") == config.lr_warmup_from
     )
 
 

@@ -20,10 +20,10 @@ def position(epoch: float, config: "Config") -> float:
 
 
 def learning_rate(epoch: float, config: "Config") -> float:
-    """Returns lr: linear from lr / nodes over lr_warmup_epochs, then times lr_drop_factor at each of lr_drops."""
+    """Returns lr, which rises over lr_warmup_epochs from lr / nodes or zero, times lr_drop_factor from each drop on."""
     at = position(epoch, config)
     if at < config.lr_warmup_epochs:
-        start = config.lr / config.nodes
+        start = config.lr / config.nodes if config.lr_warmup_from == "nodes" else 0.0
         return start + (config.lr - start) * at / config.lr_warmup_epochs
     return config.lr * config.lr_drop_factor ** sum(at >= drop for drop in config.lr_drops)
 

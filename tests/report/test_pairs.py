@@ -51,6 +51,7 @@ def test_a_short_run_meets_the_same_epoch_of_a_long_one() -> None:
         {"precision": "bfloat16"},
         {"scale_schedule": True},
         {"lr_warmup_epochs": 0},
+        {"lr_warmup_from": "zero"},
         {"lr_drop_factor": 0.5},
         {"clip_grad": 0.1},
         {"hierarchical": True},

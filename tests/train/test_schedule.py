@@ -19,6 +19,13 @@ def test_the_papers_learning_rate() -> None:
     assert found == pytest.approx([0.1 / 32, (0.1 / 32 + 0.1) / 2, 0.1, 0.1, 0.01, 0.001, 0.001])
 
 
+def test_the_learning_rate_of_the_reference_curves_rises_from_zero() -> None:
+    """It is in their logs: 0.020163 after the first epoch of 98 steps, from 0.1 / 490, and 0.1 after five."""
+    config = dataclasses.replace(PAPER, lr_warmup_epochs=5, lr_warmup_from="zero")
+    found = [schedule.learning_rate(epoch, config) for epoch in (0, 1, 2, 5)]
+    assert found == pytest.approx([0, 0.020163, 0.040122, 0.1], abs=0.1 / 490)
+
+
 def test_the_papers_density() -> None:
     assert [schedule.density(epoch, PAPER) for epoch in (0, 0.99, 1, 140)] == [0.004, 0.004, 0.001, 0.001]
 
