@@ -115,7 +115,7 @@ def draw(rows: list[Row]) -> Figure:
     panels[1].xaxis.set_major_locator(LogLocator(numticks=10))
     panels[1].minorticks_off()
     low, high = panels[1].get_xlim()
-    if high < 100 * low:  # at most one power of ten on it
+    if high < 100 * low:  # it may have a single power of ten on it, or none
         _draw.plain_log(panels[1], "x")
     panels[2].xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     letters = _letters(figure)

@@ -36,7 +36,8 @@ def placed(configs, results: Path) -> list:
 
 def finish(config, state: str = "done") -> None:
     config.folder.mkdir(parents=True)
-    (config.folder / "config.yaml").write_text("")
+    for name in ("config.yaml", "provenance.json"):
+        (config.folder / name).write_text("")
     run_folder.write_status(config.folder, state, 5, 5)
 
 
@@ -285,7 +286,7 @@ def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch,
     assert sorted(run.state for run in status.survey(tmp_path / "runs")[0]) == ["done"] + ["new"] * (len(configs) - 1)
     (tmp_path / "queue").write_text("Socket timed out")
     found, problem = status.survey(tmp_path / "runs")
-    assert problem and not any(run.error for run in found if run.state == "new"), "what waits is not known"
+    assert problem and not any(run.error for run in found), "what waits is not known"
     app(["status", "--results", str(tmp_path / "runs")], standalone_mode=False)
     assert "what waits in the queue is not known" in capsys.readouterr().out
 
