@@ -25,6 +25,7 @@ from repro.json_text import json_text
 from repro.runs import machine
 from repro.timing import before_run, node_profile
 from repro.train import loop, possible
+from repro.train.precision import arithmetic
 from repro.train.step import Batch, laid_out
 
 
@@ -142,7 +143,7 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
         def train(batches: Iterable[Batch]) -> None:
             for inputs, labels in batches:
                 optimizer.zero_grad()
-                with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
+                with arithmetic(config.precision, "cpu"):
                     logits = model(laid_out(inputs)).float()
                 F.cross_entropy(logits, labels).backward()
                 if config.clip_grad:

@@ -25,6 +25,7 @@ from repro.config.schema import Config
 from repro.runs.checkpoint import KEEP, newest_step
 from repro.timing import stated_iteration
 from repro.timing.node_profile import layers, model
+from repro.train.precision import arithmetic
 from repro.train.time_left import Forecast
 from repro.waiting import track
 
@@ -124,7 +125,7 @@ def step_seconds(config: Config) -> float:
         for part in (min(count, 2), count):  # the first warms up
             inputs, labels = models.made_up_batch(part, data.classes, data.image_size, data.sequence)
             start = time.perf_counter()
-            with torch.autocast("cpu", torch.bfloat16, enabled=config.precision == "bfloat16"):
+            with arithmetic(config.precision, "cpu"):
                 logits = network(inputs).float()
             F.cross_entropy(logits, labels).backward()
         return (time.perf_counter() - start) * config.batch_per_node * config.accumulate / count

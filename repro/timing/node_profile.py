@@ -21,6 +21,7 @@ from repro.config.schema import Config, ConfigError
 from repro.report import summaries
 from repro.timing import compress_time
 from repro.timing.one_rank import moments, repeated
+from repro.train.precision import arithmetic
 
 FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
@@ -188,7 +189,7 @@ def ready(config: Config, batch: int) -> list[float]:
     weights = list(network.parameters())
 
     def step() -> None:
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        with arithmetic(config.precision, device.type):
             logits = network(inputs).float()
         F.cross_entropy(logits, labels).backward()
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from repro.comm.subset import join
 from repro.config.schema import Config
+from repro.train.precision import arithmetic
 from repro.train.split import DTYPES, Split
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Stage(nn.Module):
-    def __init__(self, layers: nn.Module, device: torch.device, autocast: bool):
+    def __init__(self, layers: nn.Module, device: torch.device, precision: str):
         super().__init__()
-        self.layers, self.device, self.autocast = layers, device, autocast
+        self.layers, self.device, self.precision = layers, device, precision
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
+        with arithmetic(self.precision, self.device.type):
             y: Tensor = self.layers(x)
         return y
 
@@ -42,7 +43,7 @@ class Pipeline:
         shapes = [([config.batch_per_node, 3, data.image_size, data.image_size], "float32")]
         shapes += [(part[-1].shape, part[-1].dtype) for part in split.parts(split.blocks)]
         came, handed_on = (_like(*shape, rank.device) for shape in shapes[number : number + 2])
-        stage = Stage(layers, rank.device, config.precision == "bfloat16")
+        stage = Stage(layers, rank.device, config.precision)
         self.stage = PipelineStage(
             stage, number, size, rank.device, came.requires_grad_(number > 0), handed_on.requires_grad_(), group=row,
         )  # fmt: skip

@@ -19,6 +19,7 @@ from repro import models
 from repro.clock import clock
 from repro.config.schema import Config, RunError
 from repro.json_text import json_text
+from repro.train.precision import arithmetic
 from repro.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def measured(config: Config, device: torch.device) -> list[Block]:
     def once() -> tuple[list[float], list[float]]:
         forward, backward, x, passed = list[float](), list[float](), images, list[tuple[Tensor, Tensor]]()
         for block in blocks:
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            with arithmetic(config.precision, device.type):
                 seconds, y = _timed(functools.partial(block, x))
             forward.append(seconds)
             passed.append((x, y))

@@ -28,6 +28,7 @@ from repro.train.at_once import AtOnce
 from repro.train.buckets import Buckets, Overlap
 from repro.train.cuda_graph import Replayed
 from repro.train.pipeline import Pipeline
+from repro.train.precision import arithmetic
 from repro.train.replica import Replica
 from repro.train.split import Split
 
@@ -56,7 +57,7 @@ class Worker:
     def __init__(self, config: Config, rank: Rank, data: Dataset, alone: bool = False, split: Split | None = None):
         """`split`: how the network is divided into stages, of which this rank then has its own."""
         self.config, self.rank, self.data = config, rank, data
-        self.step, self.autocast = 0, config.precision == "bfloat16"
+        self.step = 0
 
         self.generator = torch.Generator(rank.device).manual_seed(derive(config.seed, rank.number, "dropout"))
         model = models.load(
@@ -98,7 +99,7 @@ class Worker:
         elif self.overlap is not None:
             self.turn = nullcontext
         self.graph = Replayed(rank.control) if config.cuda_graph == "on" and not alone else None
-        self.at_once = None if self.graph is None else AtOnce(self.replica, self.autocast)
+        self.at_once = None if self.graph is None else AtOnce(self.replica, config.precision == "bfloat16")
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Yields this rank's micro-batches of an epoch, from micro-batch `start` of each node on, on its device.
@@ -121,7 +122,7 @@ class Worker:
 
     def logits(self, inputs: Tensor, forward: Any = None) -> Tensor:
         """Returns float32 logits [B, classes] of the network that is trained, or of `forward`."""
-        with torch.autocast(self.rank.device.type, torch.bfloat16, enabled=self.autocast):
+        with arithmetic(self.config.precision, self.rank.device.type):
             return (forward or self.forward)(inputs).float()
 
     def backward(self, batches: list[Batch]) -> float:

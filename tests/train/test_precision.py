@@ -1,0 +1,65 @@
+"""The arithmetic of bfloat16 on a CPU that has no instructions for it, beside torch's own emulation."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from repro.train import precision
+
+SHAPES = ((3, 16, 12, 1), (16, 32, 8, 2), (64, 64, 4, 1))  # channels in and out, side, stride
+
+
+def results(shape: tuple[int, int, int, int], arithmetic: object, kind: torch.dtype) -> list[torch.Tensor]:
+    """Output, gradient of the input and of the weights of a convolution, then those of a linear layer."""
+    read, out, side, stride = shape
+    made = torch.Generator().manual_seed(0)
+    x = torch.randn(8, read, side, side, generator=made)
+    weights = (torch.randn(out, read, 3, 3, generator=made), torch.randn(10, out, generator=made))
+    bias = torch.randn(10, generator=made)
+    leaves = [tensor.bfloat16().to(kind).requires_grad_() for tensor in (x, *weights, bias)]
+    with arithmetic:  # type: ignore[attr-defined]
+        y = F.conv2d(leaves[0], leaves[1], stride=stride, padding=1)
+        logits = F.linear(y.detach().mean((2, 3)), leaves[2], bias=leaves[3])
+    y.backward(torch.linspace(-1, 1, y.numel()).bfloat16().to(y.dtype).view_as(y))
+    logits.backward(torch.linspace(-1, 1, logits.numel()).bfloat16().to(logits.dtype).view_as(logits))
+    return [
+        tensor.detach().double() for tensor in (y, logits, *(leaf.grad for leaf in leaves if leaf.grad is not None))
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_numbers_are_those_of_autocast(shape: tuple[int, int, int, int]) -> None:
+    """But for the order of sums, which moves few entries by one bfloat16; both are rounded, as float64 shows."""
+    ours = results(shape, precision.Rounded(), torch.float32)
+    autocast = results(shape, torch.autocast("cpu", torch.bfloat16), torch.float32)
+    unrounded = results(shape, torch.autocast("cpu", enabled=False), torch.float64)
+    for mine, its, true in zip(ours, autocast, unrounded, strict=True):
+        assert (mine - its).norm() < 5e-4 * its.norm()
+        assert (mine - true).norm() < 4e-3 * true.norm()
+        assert torch.equal(mine, mine.bfloat16().double())  # gradients of float32 leaves are rounded as well
+        assert not torch.equal(mine, true)
+
+
+def test_other_functions_are_autocasts_own_and_nothing_stays_behind() -> None:
+    a = torch.ones(2, 2)
+    with precision.Rounded():
+        assert (a @ a).dtype == torch.bfloat16 and torch.is_autocast_enabled("cpu")
+    assert (a @ a).dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    assert F.linear(a, a).dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(architecture: str, native: bool, device: str = "cpu", kind: str = "bfloat16") -> str:
+        monkeypatch.setattr(
+            torch.cpu, "get_capabilities", lambda: {"architecture": architecture, "avx512_bf16": native}
+        )
+        return type(precision.arithmetic(kind, device)).__name__
+
+    assert chosen("x86_64", False) == "Rounded"
+    assert chosen("x86_64", True) == chosen("aarch64", False) == chosen("x86_64", False, "cuda") == "autocast"
+    assert chosen("x86_64", False, kind="float32") == "nullcontext"
+
+
+def test_this_torch_tells_what_its_cpu_has() -> None:
+    assert precision.emulates() in (True, False)
