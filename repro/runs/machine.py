@@ -87,8 +87,8 @@ def slow_bfloat16(rates: dict[str, float]) -> str | None:
     if slow >= fast:
         return None
     return (
-        f"precision=bfloat16 is emulated on this processor: {slow:g} GFLOP/s a core, where float32 has {fast:g}. "
-        "Type precision=float32 to train faster."
+        f"precision=bfloat16 is emulated on this processor for networks that read text: {slow:g} GFLOP/s a core, "
+        f"where float32 has {fast:g}. Type precision=float32 to train faster."
     )
 
 

@@ -121,8 +121,15 @@ def _announced(configs: list[Config], left: list[Config]) -> Iterator[str]:
 
 
 def _slow_precision(left: list[Config]) -> str | None:
-    """Returns what to say where runs train on the CPU in a precision that it emulates."""
-    emulated = [one for one in left if one.precision == "bfloat16" and one.device != "cuda" and one.node is None]
+    """Returns what to say where runs train on the CPU in a precision that it emulates.
+
+    Networks of images do not: see `precision.Rounded`, which has no recurrent layers.
+    """
+    emulated = [
+        one
+        for one in left
+        if one.model.reads == "text" and one.precision == "bfloat16" and one.device != "cuda" and one.node is None
+    ]
     if not emulated or (emulated[0].device == "auto" and _gpu()):
         return None
     return machine.slow_bfloat16(machine.rates())

@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from repro.train import precision
+from repro.config.compose import compose
+from repro.runs import machine
+from repro.train import precision, sweep
 
 SHAPES = ((3, 16, 12, 1), (16, 32, 8, 2), (64, 64, 4, 1))  # channels in and out, side, stride
 
@@ -59,6 +61,15 @@ def test_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen("x86_64", False) == "Rounded"
     assert chosen("x86_64", True) == chosen("aarch64", False) == chosen("x86_64", False, "cuda") == "autocast"
     assert chosen("x86_64", False, kind="float32") == "nullcontext"
+
+
+def test_only_networks_of_text_are_said_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "rates", lambda: {"float32_gflops": 184.0, "bfloat16_gflops": 32.2})
+    words = ["precision=bfloat16", "device=cpu"]
+    text, images = compose(["model=lstm_small,resnet20", *words])
+    told = sweep._slow_precision([images, text])
+    assert told is not None and "32.2" in told and "text" in told
+    assert sweep._slow_precision([images]) is None
 
 
 def test_this_torch_tells_what_its_cpu_has() -> None:
