@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -23,6 +24,7 @@ def arithmetic(precision: str, device: str) -> AbstractContextManager[object]:
     return Rounded() if device == "cpu" and emulates() else torch.autocast(device, torch.bfloat16)
 
 
+@functools.cache  # asked before each forward pass
 def emulates() -> bool:
     """Tells whether torch would compute bfloat16 on this CPU instruction by instruction, several times too slowly."""
     able = torch.cpu.get_capabilities()
