@@ -159,7 +159,8 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
     """Returns the mappings under `sweep:`, each with the overrides that replace what it has.
 
     Of several mappings those count that hold a value given by the user, if any does, and such a value goes only to
-    those that hold it: another network of the same experiment has a batch of its own.
+    those that hold it: another network of the same experiment has a batch of its own. An algorithm that none holds
+    goes to those that set no option of an algorithm, if there are such.
     """
     if not name:
         return [({}, given)]
@@ -175,12 +176,18 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
             {text for text in texts if value(text) in [value(f"{k}={quote(v)}") for v in part.get(k, [])]}
             for part, _ in chosen
         ]
-        if in_some := set().union(*held):
-            chosen = [
-                (part, asked | {k: [text for text in texts if text in mine or text not in in_some]})
-                for (part, asked), mine in zip(chosen, held, strict=True)
-                if mine
-            ]
+        in_some = set().union(*held)
+        rest = {text for text in texts if text not in in_some}
+        takes = [bool(mine) or not in_some for mine in held]
+        if k == "algo" and rest:  # an algorithm of no block has not the options that a block gives to its own
+            plain = [not any(key.startswith("algo.") for key in part) for part, _ in chosen]
+            both = [one and other for one, other in zip(takes, plain, strict=True)]
+            takes = next((some for some in (both, plain) if any(some)), takes)
+        chosen = [
+            (part, asked | {k: [text for text in texts if text in mine or (take and text in rest)]})
+            for (part, asked), mine, take in zip(chosen, held, takes, strict=True)
+            if mine or (take and rest)
+        ]
     return chosen
 
 

@@ -52,6 +52,29 @@ def test_mappings_of_an_experiment_that_overlap_are_one_run(tmp_path: Path, monk
     assert [c.threads for c in compose(["experiment=parts", "nodes=8", "seed=0,1"])] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("qsgd", {("qsgd", 1)}),  # there is no key algo.warmup_steps, said algo=signs of docs/adding.md
+        ("qsgd,qadam", {("qsgd", 1), ("qadam", 2)}),
+        ("qsgd,dense", {("qsgd", 1), ("dense", 1)}),
+        ("qadam", {("qadam", 2)}),
+    ],
+)
+def test_an_algorithm_of_no_part_gets_no_options_of_anothers(
+    typed: str, expected: set[tuple[str, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "conf"
+    shutil.copytree(groups.conf_folder(), conf)
+    monkeypatch.setattr(groups, "conf_folder", lambda: conf)
+    sweep = [
+        {"algo": ["dense", "topk"], "threads": [1]},
+        {"algo": ["qadam"], "algo.warmup_steps": [5], "threads": [2]},
+    ]
+    (conf / "experiment" / "parts.yaml").write_text(f"# @package _global_\nsweep: {sweep}\n")
+    assert {(c.algo.name, c.threads) for c in compose(["experiment=parts", f"algo={typed}"])} == expected
+
+
 def test_the_user_replaces_what_an_experiment_sweeps() -> None:
     assert [c.algo.name for c in compose(["experiment=quickstart"])] == ["dense", "topk", "gtopk"]
     assert [c.algo.name for c in compose(["experiment=quickstart", "algo=topk"])] == ["topk"]
