@@ -68,3 +68,11 @@ def other_schedule(settings: dict[str, Any]) -> list[str]:
     own = {name: settings.get(name, usual[name]) for name in SCHEDULE}
     other = [name for name in SCHEDULE if usual[name] is not None and own[name] != usual[name]]
     return [f"{SCHEDULE[name]} {own[name]}, not {usual[name]}" for name in other]
+
+
+def other_conditions(settings: dict[str, Any], paper: dict[str, Any]) -> list[str]:
+    """Says in what a run's batch and schedule are not those of the published convergence run; [] where they are."""
+    batch = settings["batch_per_node"] * settings["accumulate"]
+    theirs = paper["training"]["convergence"].get(settings["model"]["name"], {}).get("batch_per_node", batch)
+    unlike = [f"batch {batch} per node, not {theirs}"] if batch != theirs else []
+    return unlike + other_schedule(settings)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from repro.figures import _draw, _times, speedups
 from repro.metric import ACCURACY
 from repro.report import pairs, reference_curves
-from repro.report.as_published import as_published
+from repro.report.as_published import as_published, other_conditions
 from repro.report.group import Group
 from repro.report.pairs import Pair
 from repro.report.summaries import Results
@@ -18,10 +19,16 @@ COMPARED = ("dense", "topk", "gtopk")  # by the paper
 
 @dataclass(frozen=True)
 class Ends:
-    """Holds the longest trainings of one network on so many nodes and on the same images, by algorithm."""
+    """Holds trainings of one network on so many nodes, on the same images and over one schedule, by algorithm."""
 
     longest: Group
     by_algo: dict[str, Group]
+    other: list[str]  # in what batch and schedule are not the published ones; [] where they are
+
+    @property
+    def trained(self) -> str:
+        """Returns how much of the schedule that is, and in what it is not the published one."""
+        return ", ".join([self.longest.schedule, *self.other])
 
     def percent(self, algo: str) -> float:
         return 100 * float(self.by_algo[algo].curve[-1]["test_accuracy"])
@@ -48,22 +55,45 @@ class Ends:
 
 
 def ends(data: Results) -> list[Ends]:
-    """Returns the longest trainings at the paper's density and by its rules, those on the original images first."""
+    """Returns the trainings at the paper's density and by its rules that say most (`_worth`), those on the original
+    images first.
+
+    It is one for each network, number of nodes and kind of images. Once dense and gTop-k were both trained whole as
+    published, on whatever network, only whole trainings are told.
+    """
     densities = 1, data.paper["training"]["density"]
     trained = [
         group
         for group in data.groups("convergence", ACCURACY)
         if group.curve and group.settings["density"] in densities and as_published(group.settings)
     ]
-    most = max((group.epochs for group in trained), default=0)
-    found = {(one.encoded, one.data, one.model, one.nodes): one for one in reversed(trained) if one.epochs == most}
-    return [Ends(found[place], _beside(found[place], trained)) for place in sorted(found)]
+    found = [_beside(group, trained, data.paper) for group in trained if group.algo in COMPARED]
+    if any(one.pair and one.longest.whole and not one.other for one in found):
+        found = [one for one in found if one.longest.whole]
+    places: dict[tuple[bool, str, str, int], list[Ends]] = {}
+    for one in found:
+        group = one.longest
+        places.setdefault((group.encoded, group.data, group.model, group.nodes), []).append(one)
+    return [max(places[place], key=_worth) for place in sorted(places)]
 
 
-def _beside(longest: Group, trained: list[Group]) -> dict[str, Group]:
-    """Returns the runs that may be compared with this one, of the same epochs of the schedule."""
+def _worth(one: Ends) -> tuple[Any, ...]:
+    """Ranks dense and gTop-k beside each other first, then what is as published, the longest and of most seeds."""
+    group, pair = one.longest, one.pair
+    length = pairs.worth(pair) if pair else (not group.compressed, group.epochs, group.n)
+    return pair is not None, not one.other, length, len(one.by_algo)
+
+
+def _beside(longest: Group, trained: list[Group], paper: dict[str, Any]) -> Ends:
+    """Returns this run and those that may be compared with it, of the same epochs of the schedule."""
+
+    def other(group: Group) -> list[str]:
+        return other_conditions(group.settings, paper)
+
     alike = [group for group in trained if pairs.alike(group, longest) and group.schedule == longest.schedule]
-    return {group.algo: group for group in alike if group.algo in COMPARED}
+    ranked = sorted(alike, key=lambda group: (not other(group), group.n))
+    by_algo = {group.algo: group for group in [*ranked, longest] if group.algo in COMPARED}
+    return Ends(longest, by_algo, list(dict.fromkeys(word for group in by_algo.values() for word in other(group))))
 
 
 def sentences(data: Results, claims: list[Row]) -> list[str]:
@@ -85,19 +115,24 @@ def sentences(data: Results, claims: list[Row]) -> list[str]:
 def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
     """Says how far gTop-k ends from dense with each network."""
     models = _draw.models_of({"model": one.longest.model} for one in compared)
-    *most, last = [_of_model([one for one in compared if one.longest.model == model], words) for model in models]
+    schedules = {_over(one) for one in compared}
+    over = schedules.pop() if len(schedules) == 1 else None  # else each tells its own
+    *most, last = [_of_model([one for one in compared if one.longest.model == model], words, over) for model in models]
     each = [*([", ".join(most)] if most else []), last]
-    group = compared[0].longest
-    timed = ", where the paper times it," if group.nodes == speedups.NODES else ""
-    over = group.schedule if group.whole else f"the {group.schedule}"
-    return f"On {group.nodes} nodes{timed} gTop-k ends {' and '.join(each)}, over {over}."
+    nodes = compared[0].longest.nodes
+    timed = ", where the paper times it," if nodes == speedups.NODES else ""
+    return f"On {nodes} nodes{timed} gTop-k ends {' and '.join(each)}{over or ''}."
 
 
-def _of_model(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
+def _over(one: Ends) -> str:
+    return f", over {one.trained}" if one.longest.whole else f", over the {one.trained}"
+
+
+def _of_model(compared: list[Ends], words: dict[tuple[str, str], str], over: str | None) -> str:
     """Says it on the original images, where there are runs on them, and then on others if more seeds have those."""
     first, *others = compared
-    more = [f"{_apart(one)}: {_ends(one, words)}" for one in others if _seeds(one) > _seeds(first)]
-    said = "; ".join([_ends(first, words), *more])
+    more = [f"{_apart(one)}: {_ends(one, words, over)}" for one in others if _seeds(one) > _seeds(first)]
+    said = "; ".join([_ends(first, words, over), *more])
     return f"{_apart(first)} with {_draw.model_name(first.longest.model)} ({said})"
 
 
@@ -106,12 +141,13 @@ def _apart(one: Ends) -> str:
     return f"{abs(below):.2f} points {'below' if below >= 0 else 'above'} dense"
 
 
-def _ends(one: Ends, words: dict[tuple[str, str], str]) -> str:
+def _ends(one: Ends, words: dict[tuple[str, str], str], over: str | None) -> str:
     assert one.pair is not None  # noqa: S101  (for the type checker: `sentences` leaves others out)
     accuracies = "{:.2f} % against {:.2f} %".format(*one.pair.accuracies)
     images = ", re-encoded images" if one.longest.encoded else ""
     word = words.get((_draw.model_name(one.longest.model), accuracies))
-    return f"{accuracies}{images}, n = {_seeds(one)}{f': {word}' if word else ''}"
+    own = _over(one) if over is None else ""
+    return f"{accuracies}{images}{own}, n = {_seeds(one)}{f': {word}' if word else ''}"
 
 
 def _seeds(one: Ends) -> int:
@@ -135,7 +171,7 @@ def table(data: Results) -> list[Row]:
             "network": _draw.model_name(one.longest.model),
             "nodes": one.longest.nodes,
             "images": _draw.data_name(one.longest.data),
-            "trained": one.longest.schedule,
+            "trained": one.trained,
             "precision": one.longest.settings["precision"],
             **{f"{_draw.algo_name(algo)} (%)": _cell(one, algo) for algo in COMPARED},
             "gTop-k below dense (points)": "–" if one.below is None else f"{one.below:.2f}",

@@ -124,7 +124,7 @@ def algorithms(data: Results, _: str) -> str:
     order = sorted(
         about, key=lambda name: (families[name] != "sparse", families[name], name not in in_short.COMPARED, name)
     )
-    whole = [one for one in in_short.ends(data) if one.longest.whole]
+    whole = [one for one in in_short.ends(data) if one.longest.whole and not one.other]
     sections, family = [], ""
     for name in order:
         if families[name] != family:

@@ -94,10 +94,11 @@ def best(
     """
     references = list(references)
     pairs = [pair for one in ours for other in references if (pair := of(one, other))]
-    return max(pairs, key=lambda pair: (meets(pair), *_worth(pair)), default=None)
+    return max(pairs, key=lambda pair: (meets(pair), *worth(pair)), default=None)
 
 
-def _worth(pair: Pair) -> tuple[bool, float, int, int, bool]:
+def worth(pair: Pair) -> tuple[bool, float, int, int, bool]:
+    """Returns by what `best` ranks pairs."""
     n = min(pair.ours.n, pair.reference.n)
     return not pair.ours.compressed, pair.epoch, n, len(pair.seeds()), not pair.ours.encoded
 
