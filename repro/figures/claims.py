@@ -9,7 +9,7 @@ from dataclasses import replace
 from repro.figures import _draw, _lab, _times, speedups
 from repro.iteration_time import DILATED
 from repro.report import intervals, moves, pairs, prefixes, reference_curves, same_machine, verdicts
-from repro.report.as_published import as_published, other_schedule
+from repro.report.as_published import as_published, other_conditions
 from repro.report.group import Group
 from repro.report.intervals import Interval
 from repro.report.pairs import Pair
@@ -100,7 +100,10 @@ def _compared(
 
 
 def _unmet(results: Results, pair: Pair) -> str:
-    """Says which of the claim's conditions the runs lack; the first epochs of a schedule get their reference points."""
+    """Says which of the claim's conditions the runs lack; the first epochs of a schedule get their reference points.
+
+    The reference's rate and momentum may be others than ours although both move the weights as far.
+    """
     settings, lacking = pair.ours.settings, []
     batch = pair.ours.batch
     if not pair.whole:
@@ -111,9 +114,9 @@ def _unmet(results: Results, pair: Pair) -> str:
     theirs = results.paper["training"]["convergence"][pair.ours.model]
     if pair.ours.nodes != theirs.get("nodes", pair.ours.nodes):
         lacking.append(f"P = {pair.ours.nodes}, not {theirs['nodes']}")
-    if batch != theirs.get("batch_per_node", batch):
-        lacking.append(f"batch {batch} per node, not {theirs['batch_per_node']}")
-    lacking += other_schedule(settings)
+    lacking += other_conditions(settings, results.paper)
+    of_reference = other_conditions(pair.reference.settings, results.paper)
+    lacking += [f"the reference's {word}" for word in of_reference if word not in lacking]
     data = results.paper["models"][pair.ours.model]["dataset"]
     if settings["data"]["name"] != data:
         lacking.append(f"{_draw.data_name(settings['data']['name'])}, not {_draw.data_name(data)}")

@@ -60,6 +60,28 @@ def test_runs_under_other_conditions_take_no_verdict_away(other: dict[str, Any],
     assert row_of(others)["verdict"] == "conditions not met"
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"lr": 0.2, "momentum": 0.8}, "the reference's learning rate 0.2, not 0.1; the reference's momentum 0.8, not 0.9"),
+        ({"lr": 0.05, "momentum": 0.95}, "the reference's learning rate 0.05, not 0.1"),
+    ],
+)  # fmt: skip
+def test_the_reference_is_held_to_the_schedule_too(other: dict[str, Any], why: str, first: bool) -> None:
+    """Two runs are alike that move the weights as far; a dense run of another rate and momentum gave the verdict."""
+    dense, gtopk = whole(0.2)
+    odd, _ = whole(5.0)
+    odd["settings"] |= other
+    odd["runs"] = ["odd-0", "odd-1"]
+    for row in odd["curve"]:
+        row["test_accuracy"] -= 0.05
+    row = row_of([odd, gtopk])
+    assert row["verdict"] == "conditions not met" and why in row["why"]
+    proper = row_of([odd, dense, gtopk] if first else [dense, odd, gtopk])
+    assert (proper["verdict"], proper["ours"]) == ("reproduced", "49.80 % against 50.00 %")
+
+
 @pytest.mark.parametrize(
     "gtopk",
     [
