@@ -56,28 +56,29 @@ def _row(
 
 def _accuracy(results: Results) -> Iterator[Row]:
     """Yields convergence claims: one algorithm's final accuracy beside that of a reference with the same settings."""
+    density = results.paper["training"]["density"]
     for model in (name for name in _draw.models() if name in results.paper["training"]["convergence"]):
-        dense, gtopk = (_groups(results, "convergence", model, algo) for algo in ("dense", "gtopk"))
-        gtopk = [group for group in gtopk if group.settings["density"] == results.paper["training"]["density"]]
+        dense, gtopk = (_groups(results, "convergence", model, *of) for of in (("dense", 1.0), ("gtopk", density)))
         claim = f"{_draw.model_name(model)}: gTop-k converges like dense"
         command = f"repro run experiment=convergence model={model} algo=dense,gtopk"
         yield _compared(results, claim, "close to dense", gtopk, dense, command)
-    of = "select_from_k_times_P"
-    topk, chosen = (_groups(results, of, "resnet20", algo) for algo in ("topk", "gtopk_from_topk"))
+    of_k = "select_from_k_times_P"
+    topk, chosen = (_groups(results, of_k, "resnet20", algo, density) for algo in ("topk", "gtopk_from_topk"))
     claim = "ResNet-20: k of the k × P entries are enough"
-    yield _compared(results, claim, "close to Top-k", chosen, topk, f"repro run experiment={of}")
+    yield _compared(results, claim, "close to Top-k", chosen, topk, f"repro run experiment={of_k}")
     command = "repro run experiment=density_sensitivity model=resnet20 algo=gtopk"
-    gtopk = _groups(results, "density_sensitivity", "resnet20", "gtopk")
-    for density in (0.0005, 0.0001):
-        sparser, published = ([g for g in gtopk if g.settings["density"] == d] for d in (density, 0.001))
-        claim = f"ResNet-20: density {density:g} converges like 0.001"
-        yield _compared(results, claim, "close to 0.001", sparser, published, command)
+    for smaller in (0.0005, 0.0001):
+        sparser, published = (
+            _groups(results, "density_sensitivity", "resnet20", "gtopk", one) for one in (smaller, density)
+        )
+        claim = f"ResNet-20: density {smaller:g} converges like {density:g}"
+        yield _compared(results, claim, f"close to {density:g}", sparser, published, command)
 
 
-def _groups(results: Results, experiment: str, model: str, algo: str) -> list[Group]:
+def _groups(results: Results, experiment: str, model: str, algo: str, density: float) -> list[Group]:
     groups = prefixes.with_whole_runs(results, experiment)
-    of_both = [group for group in groups if (group.model, group.algo) == (model, algo)]
-    return [group for group in of_both if as_published(group.settings)]
+    alike = [g for g in groups if (g.model, g.algo, g.settings["density"]) == (model, algo, density)]
+    return [group for group in alike if as_published(group.settings)]
 
 
 def _compared(
