@@ -3,7 +3,7 @@
 An interval decides, not a point, and only a run under the claim's own conditions can fail to reproduce it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,20 +49,27 @@ def _more_seeds(interval: Interval, limits: Sequence[float]) -> str:
     return f"{needed} seeds would decide" if needed else f"over {MOST} seeds would be needed"
 
 
-def within(ours: Mapping[str, Interval], low: float, high: float, unmet: str = "") -> Verdict:
-    """Judges the factors of several networks against the range in which the published ones lie."""
+def within(
+    ours: Mapping[str, Interval], low: float, high: float, networks: Collection[str], unmet: str = ""
+) -> Verdict:
+    """Judges the factors of several networks against the range in which the published ones lie.
+
+    Those of some of the claim's `networks` can fail it; only those of all can reproduce it.
+    """
     if not ours:
         return not_run()
     inside = [name for name, factor in ours.items() if low <= factor.mean <= high]
     text = f"{len(inside)} of {len(ours)} in {low:g}–{high:g}"
     if unmet:
         return Verdict("conditions not met", f"{unmet}; {text}")
-    if all(low - EPSILON <= factor.low and factor.high <= high + EPSILON for factor in ours.values()):
-        return Verdict("reproduced", f"all in {low:g}–{high:g}")
     outside = [name for name, factor in ours.items() if factor.high < low - EPSILON or factor.low > high + EPSILON]
     if outside:
         return Verdict("not reproduced", f"outside {low:g}–{high:g}: {', '.join(outside)}")
-    return Verdict("undecided", f"{text}; an interval has an end on either side, or a time was not repeated")
+    if not all(low - EPSILON <= factor.low and factor.high <= high + EPSILON for factor in ours.values()):
+        return Verdict("undecided", f"{text}; an interval has an end on either side, or a time was not repeated")
+    if missing := [name for name in networks if name not in ours]:
+        return Verdict("undecided", f"{text}; without {', '.join(missing)}")
+    return Verdict("reproduced", f"all in {low:g}–{high:g}")
 
 
 def near(ours: Interval | None, published: float, unmet: str = "") -> Verdict:
@@ -117,8 +124,9 @@ RULES = (
     "algorithms end alike is a fair question of two runs on the same images. Accuracies on these images are not "
     "compared with published ones.",
     "A range of factors (speed-ups): reproduced if every network's interval lies in the published range, not "
-    "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Conditions not met "
-    "where the node is not the paper's, or seconds come from a model.",
+    "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Networks are those "
+    "whose times on a node are published for each part; without one of them a range is not reproduced, only missed. "
+    "Conditions not met where the node is not the paper's, or seconds come from a model.",
     f"A value (network fit): reproduced if its interval lies within {TOLERANCE:.0%} of the published, not reproduced "
     "if outside. Conditions not met on a shaped link, which has no switch or network card. What an algorithm gains on "
     "a network of the published alpha and rate, as in speed-ups and the crossover, a shaped link can show.",

@@ -67,9 +67,12 @@ def test_one_pair_of_unknown_noise_is_undecided_however_far_apart() -> None:
 )
 def test_a_range_of_factors(ours: list[tuple[float, float, float]], word: str) -> None:
     factors = {str(at): Interval(*values, 5, 0.1, "made up") for at, values in enumerate(ours)}
-    assert verdicts.within(factors, 2.7, 12.0).word == word
-    met = verdicts.within(factors, 2.7, 12.0, "the node is another")
+    assert verdicts.within(factors, 2.7, 12.0, factors).word == word
+    met = verdicts.within(factors, 2.7, 12.0, factors, "the node is another")
     assert met.word == ("conditions not met" if ours else "not run")
+    fewer = verdicts.within(factors, 2.7, 12.0, [*factors, "one more"])
+    alone = ("undecided", "2 of 2 in 2.7–12; without one more")
+    assert (fewer.word, fewer.why) == alone if word == "reproduced" else fewer.word == word
 
 
 @pytest.mark.parametrize(
