@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from repro.config import groups
 from repro.metric import ACCURACY
 from repro.report import prefixes
-from repro.report.as_published import as_published, other_schedule
+from repro.report.as_published import OPTIONS, as_published, other_options, other_schedule
 from repro.report.group import Group, alike
 from repro.report.momentum import effective_lr
 from repro.report.summaries import Results
@@ -28,8 +28,20 @@ def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
     return gained if as_much else settings
 
 
+def _other_rules(settings: dict[str, Any]) -> list[str]:
+    """Says in what a run is not by the algorithm's and the network's files; [] where it is."""
+    if by_own_rules(settings):
+        return []
+    algo, own = settings["algo"], groups.about_known(settings["algo"]["name"])
+    other = [f"{name} {algo[name]}" for name, usual in OPTIONS.items() if algo.get(name, usual) != own.get(name, usual)]
+    return [*other_schedule(settings), *other_options(settings), *other] or ["not by its own rules"]
+
+
 class Setting(NamedTuple):
-    """Holds the groups of one setting, the experiment's own first, and where its runs end: an epoch, and in words."""
+    """Holds the groups of one setting, the experiment's own first, and where its runs end: an epoch, and in words.
+
+    The words also say by what other rules than its own an algorithm was run.
+    """
 
     groups: list[Group]
     epoch: float
@@ -54,15 +66,33 @@ def one_schedule(results: Results, experiment: str) -> list[Setting]:
 
 
 def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
-    """Returns one for each algorithm and density among runs alike: the experiment's, else that of the most seeds."""
+    """Returns one for each algorithm and density among runs alike.
+
+    It is the one by the algorithm's own rules, where there is one; then the experiment's, then the one with the options
+    of the algorithm's file, then that of the most seeds.
+    """
     ends = {prefixes.kind(group): group.epochs for group in own}
     beside = [group for group in others if not group.compressed and _is_beside(group, own, ends)]
     runs = {run for group in own for run in group.runs}
     chosen: dict[tuple[Any, ...], list[Group]] = {}
     settings = prefixes.of_one_setting(alike([*own, *beside]))  # with one compute, whatever they were for
-    for same in sorted(settings, key=lambda same: (same[0].runs[0] in runs, _seeds(same))):
+
+    def place(same: list[Group]) -> tuple[bool, bool, bool, int]:
+        first = same[0]
+        return by_own_rules(first.settings), first.runs[0] in runs, _has_own_options(first), _seeds(same)
+
+    for same in sorted(settings, key=place):
         chosen[prefixes.kind(same[0]), same[0].algo, same[0].settings["density"]] = same
-    return [Setting(same, ends[prefixes.kind(same[0])], own[0].schedule) for same in chosen.values()]
+    return [
+        Setting(same, ends[prefixes.kind(same[0])], ", ".join([own[0].schedule, *_other_rules(same[0].settings)]))
+        for same in chosen.values()
+    ]
+
+
+def _has_own_options(group: Group) -> bool:
+    own, options = groups.about_known(group.algo), group.settings["algo"]["options"]
+    told = {name: value for name, value in options.items() if not str(own.get(name)).startswith("${")}  # as the seed
+    return all(own.get(name, value) == value for name, value in told.items())
 
 
 def _is_beside(group: Group, own: Iterable[Group], ends: dict[tuple[object, ...], float]) -> bool:

@@ -41,6 +41,41 @@ def test_runs_of_other_experiments_count_where_they_are_alike() -> None:
     assert (topk["n"], topk["test_accuracy"]) == (2, pytest.approx(0.1135))
 
 
+@pytest.mark.parametrize("place", ["own", "other"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_variant_of_more_seeds_does_not_take_an_algorithms_name(place: str, order: int) -> None:
+    usual = first("gtopk", 0)
+    variants = [first("gtopk", 1, 2, more=0.2, **NO_MOMENTUM), first("gtopk", 3, 4, more=0.3, lr=0.05)]
+    own = [usual, *variants][::order] if place == "own" else variants
+    others = [] if place == "own" else [usual]
+    (row,) = families.table(results(own, *others))
+    assert (row["seeds"], row["schedule"]) == ("0", "first 15 of 141 epochs")
+    assert row["test_accuracy"] == pytest.approx(0.013)
+
+
+def test_a_variant_alone_says_what_it_is() -> None:
+    data = results([first("dense", 0), first("gtopk", 0, **NO_MOMENTUM)])
+    rows = by_name(families.table(data))
+    assert (
+        rows["gtopk", 0.001]["schedule"] == "first 15 of 141 epochs, learning rate 1.0, not 0.1, momentum 0.0, not 0.9"
+    )
+    assert "momentum 0.0, not 0.9" in (page_parts._accuracy("gtopk", data, []) or "")
+
+
+def test_the_options_of_an_algorithms_file_go_before_those_of_more_seeds_and_others_may_stand_alone() -> None:
+    """As 1-bit Adam's shorter warm-up in a compressed schedule, which no other run has."""
+
+    def of_rank(rank: int, *seeds: int, **settings: Any) -> dict[str, Any]:
+        made = first("powersgd", *seeds, **ALL, **settings)
+        made["settings"]["algo"]["options"] = {"rank": rank, "seed": 0}
+        return made | {"runs": [f"{rank}-{run}" for run in made["runs"]]}
+
+    (row,) = families.table(results([of_rank(2, 0), of_rank(4, 1, 2)]))
+    assert row["seeds"] == "0"
+    (row,) = families.table(results([of_rank(4, 1, 2)]))
+    assert (row["seeds"], row["schedule"]) == ("1 2", "first 15 of 141 epochs")
+
+
 def test_a_gain_in_the_place_of_momentum_is_the_same_rule_as_the_rate_that_it_gives() -> None:
     rows = by_name(families.table(results([first("dense", 0)], whole("onebit", [0, 1], **ALL, **NO_MOMENTUM))))
     assert rows["onebit", 1]["n"] == 2
