@@ -63,7 +63,7 @@ def _row(setting: Setting, usual: dict[str, Any]) -> Row:
         "schedule": schedule,
         "whole": group.whole and epoch == group.epochs,
         "n": pooled.n,
-        "seeds": " ".join(map(str, sorted({seed for one in same for seed in one.seeds}))),
+        "seeds": " ".join(map(str, sorted(pooled.accuracies or pooled.group.seeds))),
         "test_accuracy": pooled.mean / 100,
         "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
         "epochs averaged": over,
@@ -131,7 +131,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         *_draw.runs_note(rows),
-        _of_accuracies(rows),
+        _of_accuracies(rows, names),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}).",
         f"Compute is the median of all runs that were timed on the machine of most ({machine}), compress each run's "
@@ -159,9 +159,12 @@ def _letters(figure: Figure) -> int:
     return max(8, int((figure.bbox.width - names) / len(figure.axes) / letter))
 
 
-def _of_accuracies(rows: list[Row]) -> str:
-    last, over = max((row["epoch"], row["epochs averaged"]) for row in rows)
-    mean = f"Means of epochs {last - over + 1:g} to {last:g}. " if over > 1 else ""
+def _of_accuracies(rows: list[Row], names: list[str]) -> str:
+    spans = sorted({(row["epoch"], row["epochs averaged"]) for row in rows if row["epochs averaged"] > 1})
+    means = " or ".join(f"{last - over + 1:g} to {last:g}" for last, over in spans)
+    single = [name for name, row in zip(names, rows, strict=True) if row["epochs averaged"] == 1]
+    alone = f"; of the last epoch alone, as others were not evaluated: {'; '.join(single)}" if single else ""
+    mean = f"Means of epochs {means}{alone}. " if spans else ""
     spread = any(row["test_accuracy_std"] for row in rows)
     line = "A line beside an accuracy is one standard deviation over seeds. " if spread else ""
     short = "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure."

@@ -4,7 +4,7 @@ from typing import Any
 
 import made_up_results
 import pytest
-from made_up_groups import MACHINE, group, on_both_networks
+from made_up_groups import MACHINE, group, on_both_networks, whole
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_drawing import assert_readable, overlapping, shown, style  # noqa: F401  (a fixture)
@@ -77,3 +77,11 @@ def test_the_machine_of_the_times_has_its_name_and_rows_without_a_time_theirs() 
     assert "Without a time, as no run of theirs was timed there: gTop-k, ρ = 0.01." in said
     _, notes = drawn("families", group("resnet20", "dense") | {"iteration_time": []})
     assert "Without a time" not in " ".join(notes) and "Compute" not in " ".join(notes), "nothing has a time"
+
+
+def test_a_row_of_one_evaluation_is_not_said_to_be_a_mean() -> None:
+    often, seldom = whole("dense", [0], epochs=15, density=1.0), whole("topk", [0], epochs=15)
+    _, notes = drawn("families", often, seldom | {"curve": seldom["curve"][-1:]})
+    assert "Means of epochs 11 to 15; of the last epoch alone, as others were not evaluated: Top-k." in " ".join(notes)
+    _, notes = drawn("families", often, seldom)
+    assert "Means of epochs 11 to 15. " in " ".join(notes)

@@ -93,6 +93,13 @@ def test_a_run_that_was_evaluated_seldom_has_its_last_accuracy() -> None:
     assert row["test_accuracy"] == pytest.approx(0.015) and row["epochs averaged"] == 1
 
 
+def test_seeds_are_those_whose_accuracies_were_pooled() -> None:
+    """Seed 1 was evaluated at the last epoch alone, and has no mean of five."""
+    seldom = first("dense", 1)
+    (row,) = families.table(results([first("dense", 0), seldom | {"curve": seldom["curve"][-1:]}]))
+    assert (row["n"], row["seeds"], row["epochs averaged"]) == (1, "0", 5)
+
+
 def test_a_page_tells_the_accuracy_at_the_least_density() -> None:
     data = results([first("dense", 0), first("gtopk", 0), first("gtopk", 0, more=0.2, density=0.01)])
     assert page_parts._accuracy("gtopk", data, []) == (
