@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from repro.figures import _curves, _draw, _legend
 from repro.metric import ACCURACY
-from repro.report import momentum, moves, prefixes
+from repro.report import momentum, moves, pool_seeds, prefixes
 from repro.report.as_published import as_published, other_options, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
@@ -18,6 +18,7 @@ COMMAND = "repro run experiment=many_nodes"
 ALSO = (_curves.CONVERGENCE, "repro run experiment=momentum")
 WIDTH = "double"
 BESIDE = ("dense", "topk", "gtopk", "gtopk_corrected")  # of the whole runs by their own rules
+GTOPK = ("gtopk", "gtopk_corrected")  # what the curves without momentum are of
 OURS = "#000000"  # as no momentum has in the figure of momentum
 POINTS = 20.0  # of accuracy below the best end: higher than what runs have in their first epochs
 
@@ -40,10 +41,17 @@ def table(results: Results) -> list[Row]:
     in_momentum = [group for group in results.groups("momentum", ACCURACY) if group.algo == "gtopk"]
     beside += [group for group in in_momentum if momentum.rule(group.settings) == momentum.NONE]
     alike = [g for g in beside if g.whole and g.curve and any(_kind(g) == _kind(one) for one in own)]
-    each = [
-        max(same, key=lambda group: (group.n, len(group.curve))) for same in prefixes.of_one_setting((*own, *alike))
-    ]
+    each = map(_pooled, prefixes.of_one_setting((*own, *alike)))
     return [row for curve, group in enumerate(sorted(each, key=_order)) for row in _rows(group, curve)]
+
+
+def _pooled(same: list[Group]) -> Group:
+    """Returns one group of the seeds of all; one that shares a seed with a larger one is left out."""
+    largest, *others = sorted(same, key=lambda group: (group.n, len(group.curve)), reverse=True)
+    for other in others:
+        if not set(largest.seeds) & set(other.seeds):
+            largest = Group(**pool_seeds.of_both(vars(largest), vars(other)))
+    return largest
 
 
 def _order(group: Group) -> tuple[Any, ...]:
@@ -103,10 +111,15 @@ def _by_curve(rows: list[Row]) -> list[list[Row]]:
     return list(curves.values())
 
 
+def _is_ours(row: Row) -> bool:
+    return row["algo"] in GTOPK and row["density"] < 1 and row["momentum"] == momentum.NONE
+
+
 def _look(row: Row) -> dict[str, Any]:
-    if row["density"] == 1 or row["momentum"] != momentum.NONE:
+    if not _is_ours(row):
+        without = {"label": _name(row), "linestyle": "-."} if row["momentum"] == momentum.NONE else {}
         larger = {"label": _name(row), "linestyle": ":"} if _size(row) != 1 else {}
-        return {"linewidth": 0.9, "markersize": 2.5, **larger}
+        return {"linewidth": 0.9, "markersize": 2.5, **without, **larger}
     usual = _size(row) == 1.0
     return {
         "label": _name(row),
@@ -119,8 +132,9 @@ def _look(row: Row) -> dict[str, Any]:
 
 
 def _name(row: Row) -> str:
-    if row["density"] == 1 or row["momentum"] != momentum.NONE:
-        return ", ".join([_draw.algo_name(row["algo"]), *_larger(row)])
+    if not _is_ours(row):
+        without = [momentum.NONE] * (row["momentum"] == momentum.NONE)
+        return ", ".join([_draw.algo_name(row["algo"]), *without, *_larger(row)])
     return f"gTop-k, no momentum, {_own(row)}"
 
 
@@ -166,9 +180,10 @@ def _accuracy(ends: list[Row]) -> float:
 
 
 def _best_of(ends: list[Row]) -> str:
-    every = {_size(row): row for row in ends if row["density"] == 1}
+    with_momentum = [row for row in ends if row["algo"] == "dense" and row["momentum"] != momentum.NONE]
+    every = {_size(row): row for row in reversed(with_momentum)}  # of each size the best
     dense = every.get(1.0)
-    ours = next((row for row in ends if row["momentum"] == momentum.NONE), None)
+    ours = next(filter(_is_ours, ends), None)
     if dense is None or ours is None:
         return ""
     share = (
@@ -190,7 +205,7 @@ def _best_of(ends: list[Row]) -> str:
 
 def _commands(rows: list[Row]) -> str:
     """Says what to type for the curves that have no name of an algorithm."""
-    typed = sorted({(row["nodes"], row["algo"]) for row in rows if row["momentum"] == momentum.NONE})
+    typed = sorted({(row["nodes"], row["algo"]) for row in rows if _is_ours(row)})
     plain = {"gtopk": " momentum=0 lr=1.0"}
     told = (f"algo={algo}{plain.get(algo, '')} (P = {nodes})" for nodes, algo in typed)
     return f"No momentum: {', '.join(told)}." if typed else ""

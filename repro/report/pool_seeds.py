@@ -34,7 +34,7 @@ def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object
         same = [n for n, other in enumerate(groups) if identity(other) == name and same_data(other, group)]
         if same:
             before = groups[same[0]]
-            groups[same[0]] = _pooled(before, group)
+            groups[same[0]] = of_both(before, group)
             if groups[same[0]] is before and say is not None:
                 say(f"{', '.join(group['runs'])}: left as it was, pooled with seeds that did not run again")
         else:
@@ -42,7 +42,11 @@ def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object
     return {**new, "groups": sorted(groups, key=identity)}
 
 
-def _pooled(there: Group, new: Group) -> Group:
+def of_both(there: Group, new: Group) -> Group:
+    """Returns one group of the seeds of two of one setting, at the epochs that both have.
+
+    New runs of all old seeds replace the old group. Raises ConfigError where only some of its seeds ran again.
+    """
     again = set(there["seeds"]) & set(new["seeds"])
     if again == set(there["seeds"]):
         return new

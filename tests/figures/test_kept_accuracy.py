@@ -89,3 +89,33 @@ def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS), large), "")
     assert "and dense at 86.00 % (88.00 % with updates as large), with 2.0 % of dense's bytes" in said
     assert "Beyond the paper" not in page_parts.status(results(), "")
+
+
+@pytest.mark.parametrize("algo", ["dense", "topk"])
+def test_only_gtopk_is_told_as_gtopk_without_momentum(algo: str) -> None:
+    density = {"density": 1.0 if algo == "dense" else 0.001}
+    other = made_up(algo, 0.9, momentum=0.0, lr=1.0, **density)
+    data = results(made_up("gtopk_corrected", 0.8725, **OURS), other)
+    rows = kept_accuracy.table(data)
+    assert "ends at 87.25 % and dense at 86.00 %" in kept_accuracy.best(rows)
+    _, notes = figures.drawn(next(item for item in figures.load() if item.name == "kept_accuracy"), rows)
+    title = groups.title("algo", algo)
+    assert f"{title}, no momentum 90.00 %" in " ".join(notes) and f"algo={algo}" not in " ".join(notes)
+    assert kept_accuracy.best(kept_accuracy.table(results(other))) == "", "nothing of gTop-k to tell"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_dense_runs_with_updates_as_large_the_best_is_dense(order: int) -> None:
+    """As 0.1 at momentum 0.9 and 0.2 at 0.8; the worse one made gTop-k look better."""
+    worse = made_up("dense", 0.8, lr=0.2, momentum=0.8, density=1.0)
+    own = [made_up("gtopk_corrected", 0.8725, **OURS), worse][::order]
+    assert "and dense at 86.00 %" in kept_accuracy.best(kept_accuracy.table(results(*own)))
+
+
+def test_seeds_of_one_setting_in_two_experiments_are_pooled() -> None:
+    second = made_up("dense", 0.88, density=1.0) | {"seeds": [1]}
+    again = made_up("dense", 0.86, density=1.0) | {"seeds": [0], "runs": ["the same seed again"]}
+    for more in ([second], [second, again]):
+        rows = kept_accuracy.table(results(made_up("gtopk_corrected", 0.8725, **OURS), *more))
+        (end,) = (row for row in rows if (row["nodes"], row["algo"], row["epoch"]) == (32, "dense", 141))
+        assert (end["n"], end["seeds"]) == (2, "0 1") and end["test_accuracy"] == pytest.approx(0.87)

@@ -36,7 +36,7 @@ def test_pooled_seeds_keep_the_epochs_that_both_summaries_have() -> None:
     long = group("resnet20", "gtopk", n_seeds=2)
     short = group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
     short["curve"] = short["curve"][:3]
-    for pooled in (pool_seeds._pooled(long, short), pool_seeds._pooled(short, long)):
+    for pooled in (pool_seeds.of_both(long, short), pool_seeds.of_both(short, long)):
         assert pooled["seeds"] == [0, 1, 7] and [row["epoch"] for row in pooled["curve"]] == [1, 2, 3]
         mine = rounded([row["test_accuracy"] for row in short["curve"]])
         assert pooled["seed_accuracies"] == [*(values[:3] for values in long["seed_accuracies"]), mine]
@@ -46,7 +46,7 @@ def test_runs_collected_without_their_seconds_leave_those_that_are_there() -> No
     """`--no-times` emptied them, for all seeds of the setting."""
     timed, plain = group("resnet20", "gtopk"), group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
     plain |= {"iteration_time": [], "machine": plain["machine"] | {"cpu": "Another"}}
-    for pooled in (pool_seeds._pooled(timed, plain), pool_seeds._pooled(plain, timed)):
+    for pooled in (pool_seeds.of_both(timed, plain), pool_seeds.of_both(plain, timed)):
         assert pooled["iteration_time"] == timed["iteration_time"] and pooled["machine"] == timed["machine"]
         assert pooled["seeds"] == [0, 7]
 

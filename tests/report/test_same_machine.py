@@ -73,7 +73,7 @@ def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
     new = json.loads(json.dumps(there)) | {"seeds": [7], "runs": ["seven"], "machine": SLOW}
     for time in new["iteration_time"]:
         time["compute_s"] = 99.0
-    pooled = pool_seeds._pooled(there, new)
+    pooled = pool_seeds.of_both(there, new)
     assert pooled["seeds"] == [*there["seeds"], 7] and pooled["machine"] == EPYC
     assert [time["compute_s"] for time in pooled["iteration_time"]] == [
         time["compute_s"] for time in rounded(there["iteration_time"])
