@@ -238,3 +238,23 @@ def test_what_the_file_of_an_algorithm_says_is_no_variant_of_it() -> None:
     assert not others, "each is as the defaults of today have it"
     (config,) = compose(["algo=gtopk_corrected"])
     assert as_published(dataclasses.asdict(config))
+
+
+def test_minutes_say_at_what_batch_each_network_was_timed_and_which_way_they_err() -> None:
+    """Said was batch 128 of all, and too few minutes with any other."""
+
+    def said(*batches: tuple[str, int]) -> str:
+        made = [made_up_groups.group(model, "dense", batch=batch) for model, batch in batches]
+        item = next(item for item in figures.load() if item.name == "convergence")
+        _, notes = figures.drawn(item, item.table(results(*made)))
+        return next(note for note in notes if note.startswith("Minutes"))
+
+    usual = said(("resnet20", 128), ("vgg16", 128))
+    assert "timed at batch 128 per node. An algorithm" in usual
+    mixed = said(("resnet20", 32), ("vgg16", 128), ("alexnet", 256), ("resnet50", 64))
+    assert "batches per node: 128 (ResNet-20 and VGG-16), 64 (AlexNet), 256 (ResNet-50). " in mixed
+    assert (
+        "smaller batch of ResNet-20 and ResNet-50 a sample needs more exchanges, so that the minutes are too few"
+        in mixed
+    )
+    assert "larger batch of AlexNet a sample needs fewer exchanges, so that the minutes are too many" in mixed
