@@ -11,6 +11,7 @@ from scipy import stats  # scikit-learn brings it
 
 from repro.report import intervals, summaries
 
+DEGREES = (*range(1, 11), 12, 15, 20, 30, 60, 120)  # of textbook tables of Student's t
 POINTS = st.floats(-50, 50).map(lambda value: round(value, 2))
 
 
@@ -51,8 +52,11 @@ def test_means_without_pairs_are_welchs_interval(a: float, b: float, s: float, t
     assert (back.low, back.high) == pytest.approx((-found.high, -found.low))
     error = math.hypot(s / math.sqrt(n), t / math.sqrt(m))
     degrees = error**4 / (s**4 / n**2 / (n - 1) + t**4 / m**2 / (m - 1))
-    half = stats.t.ppf(0.95, degrees) * error
-    assert found.high - found.low >= 2 * half * (1 - 1e-3), "degrees of freedom are rounded to the wider"
+    tabled = max(known for known in DEGREES if known <= max(1, degrees) + 1e-9)
+    half, wider = (stats.t.ppf(0.95, of) * error for of in (degrees, tabled))
+    assert 2 * half * (1 - 1e-3) <= found.high - found.low, "degrees of freedom are rounded to the wider"
+    assert found.high - found.low == pytest.approx(2 * wider, rel=1e-3), "and no further than to the table's next"
+    assert (found.low + found.high) / 2 == pytest.approx(a - b, abs=1e-9) == found.mean
 
 
 def test_of_one_seed_without_a_pair_the_noise_speaks() -> None:
