@@ -10,7 +10,7 @@ from repro.config import groups
 from repro.config.parts import Algo
 from repro.metric import ACCURACY
 from repro.report import intervals, prefixes
-from repro.report.group import Group
+from repro.report.group import Group, rounded
 from repro.report.intervals import FAR, Interval
 from repro.report.own_rules import by_own_rules
 from repro.report.prefixes import Pooled
@@ -53,7 +53,7 @@ def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending |
 
 
 def _endings(trained: Sequence[Group], results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
-    sparse = [group for group in trained if group.settings["density"] == density != 1 and not group.compressed]
+    sparse = [group for group in trained if _at(group, density) and density != 1 and not group.compressed]
     sizes = {group.nodes for group in sparse}
     there = max((size for size in sizes if size <= nodes), default=min(sizes, default=nodes))
     whole = [g for g in trained if g.settings["density"] == 1 and not g.settings["algo"].get("sparse")]
@@ -70,12 +70,18 @@ def _endings(trained: Sequence[Group], results: Results, nodes: int, density: fl
 def _is(group: Group, algo: Algo, density: float) -> bool:
     """Returns whether a run has this gain, wire format and density, and is as the algorithm's file else."""
     settings, known = group.settings, groups.about(algo.name)
-    own = settings["algo"].get("gain", 1.0), settings["algo"].get("wire", "pairs"), settings["density"]
+    gain, wire = rounded(settings["algo"].get("gain", 1.0)), settings["algo"].get("wire", "pairs")
     as_its_file = {"gain": known.get("gain", 1.0), "wire": known.get("wire", "pairs")}
     warmup = groups.algo_default(algo.name, MODEL, "density_warmup")
     lasting = [above for above in warmup if above > density]
     usual = settings | {"algo": settings["algo"] | as_its_file, "density_warmup": lasting}
-    return own == (algo.gain, algo.wire, density) and _counts(dataclasses.replace(group, settings=usual))
+    own = gain == rounded(algo.gain) and wire == algo.wire and _at(group, density)
+    return own and _counts(dataclasses.replace(group, settings=usual))
+
+
+def _at(group: Group, density: float | None) -> bool:
+    """Returns whether a run has this density, as far as a summary's six digits go."""
+    return bool(rounded(group.settings["density"]) == rounded(density))
 
 
 def _counts(group: Group) -> bool:

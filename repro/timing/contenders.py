@@ -8,6 +8,7 @@ from typing import Any
 
 from repro.config.schema import Config
 from repro.report import near_dense, summaries
+from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.timing.predict import label, relaxes
 
@@ -23,7 +24,8 @@ def contender(config: Config, density: float | None) -> str:
 
 
 def _is_other(config: Config, density: float | None) -> bool:
-    return config.algo.sparse and density is not None and config.density != density
+    # a map that was read from its file has the density in a summary's six digits
+    return config.algo.sparse and density is not None and rounded(config.density) != rounded(density)
 
 
 def timed_as(config: Config, density: float | None) -> str:

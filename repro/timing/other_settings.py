@@ -70,7 +70,7 @@ def typed(group: Group) -> list[str]:
     return words + [
         f"algo.{name}={_written(value)}"
         for name, value in algo["options"].items()
-        if value != usual.algo.options.get(name)
+        if not to_target.equal(value, usual.algo.options.get(name))
     ]
 
 

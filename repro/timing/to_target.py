@@ -51,7 +51,7 @@ def of(config: Config, groups: Sequence[Group]) -> list[Group]:
         if group.model == config.model.name
         and inputs_alike(group.settings, config)
         and steps_alike(group.settings, config)
-        and (group.settings.get("clip_grad") or 0.0) == config.clip_grad
+        and equal(group.settings.get("clip_grad") or 0.0, config.clip_grad)
         and (exact and group.algo == "dense" or same(group.settings, config))
     ]
 
@@ -139,16 +139,19 @@ def steps_alike(settings: Row, config: Config) -> bool:
 
 
 def same(settings: Row, config: Config) -> bool:
-    """Returns whether a run with `settings` had the same algorithm as `config`, with all that changes its updates."""
+    """Returns whether a run with `settings` had the same algorithm as `config`, with all that changes its updates.
+
+    Numbers in a summary have six digits.
+    """
     algo = settings["algo"]
     return (
         algo["name"] == config.algo.name
-        and algo["options"] == config.algo.options
+        and equal(algo["options"], config.algo.options)
         and _rounding(algo.get("wire", "pairs")) == _rounding(config.algo.wire)
-        and all(algo.get(name, usual) == getattr(config.algo, name) for name, usual in OPTIONS.items())
-        and math.isclose(settings["density"], config.density)
-        and settings.get("density_warmup", config.density_warmup) == config.density_warmup
-        and settings.get("bucket_mb") == config.bucket_mb
+        and all(equal(algo.get(name, usual), getattr(config.algo, name)) for name, usual in OPTIONS.items())
+        and equal(settings["density"], config.density)
+        and equal(settings.get("density_warmup", config.density_warmup), config.density_warmup)
+        and equal(settings.get("bucket_mb"), config.bucket_mb)
         and (config.bucket_mb is None or settings.get("scope", "global") == config.scope)
         and bool(settings.get("hierarchical")) == config.hierarchical
     )

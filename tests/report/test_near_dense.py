@@ -10,6 +10,7 @@ import pytest
 from repro.config import groups
 from repro.config.compose import compose
 from repro.report import near_dense
+from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
 
@@ -53,6 +54,17 @@ def test_a_sparse_algorithm_that_once_sent_all_is_not_near_at_another_density() 
     all_sent["settings"]["algo"]["sparse"] = True
     assert "topk" not in found(ended("dense", 88), all_sent)
     assert not found(ended("dense", 88), ended("topk", 50), all_sent)["topk"].near
+
+
+def test_a_density_is_compared_as_far_as_a_summarys_digits_go() -> None:
+    """A run at 1 / 512 was of no density that anyone can type."""
+    runs = [ended("dense", 88), ended("gtopk", 60, density=rounded(1 / 512))]
+    results = Results({}, {"one": {"groups": runs}}, made_up_results.REFERENCE)
+    (config,) = compose(["model=resnet20", "nodes=4", "algo=gtopk", f"density={1 / 512}"])
+    shown = Ending(pytest.approx(-28), False)
+    assert near_dense.endings(results, 4, 1 / 512)["gtopk"] == shown
+    assert near_dense.ending(results, 4, config.algo, 1 / 512) == shown
+    assert near_dense.ending(results, 4, config.algo, 0.00195) is None
 
 
 def test_a_second_seed_makes_no_algorithm_near() -> None:

@@ -139,6 +139,18 @@ def test_an_algorithm_of_another_density_is_a_contender_of_its_own(tmp_path, mon
     fastest_map.run(compose([*keys, "algo=dense,gtopk"]) + compose([*keys, *kept]), print, file)
 
 
+def test_a_density_of_more_digits_than_a_summary_has_is_that_of_the_map(tmp_path: Path) -> None:
+    """It was another density than the file's own, so that its algorithms had a name that no contender has."""
+    file = tmp_path / "tradeoff.json"
+    keys = ["experiment=tradeoff", "model=resnet20", "batch_per_node=2", "tradeoff.node=0.1", "density=0.001953125"]
+    keys += ["tradeoff.bits_per_s=[1e8]", "tradeoff.alpha_s=[0]", "algo=dense,topk"]
+    for nodes in (4, 8):
+        fastest_map.run(compose([*keys, f"nodes={nodes}"]), print, file)
+    found = json.loads(file.read_text())
+    assert found["density"] == 0.00195312 and {"dense", "topk"} <= {*found["contenders"]}
+    assert [row["seconds"].keys() >= {"dense", "topk"} for row in found["rows"]] == [True, True]
+
+
 def test_a_published_batch_that_is_divided_otherwise_is_another(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of node=paper the file's own batch was not compared: rows of 64 samples stayed beside those of 16 times 16."""
     file = tmp_path / "tradeoff.json"

@@ -12,7 +12,7 @@ from repro.cli import app
 from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.report import summaries, time_to_target
-from repro.report.group import Group
+from repro.report.group import Group, rounded
 from repro.report.time_to_target import Reach
 from repro.timing import planner, predict, to_target
 
@@ -63,6 +63,17 @@ def test_other_updates_are_other_runs() -> None:
     assert to_target.of(own("momentum=0.5")["dense"], groups()) == []
     assert len(to_target.of(own("algo=topk", "algo.wire=gaps")["topk"], groups())) == 1  # the same bits
     assert to_target.of(own("algo=topk", "algo.wire=packed")["topk"], groups()) == []
+
+
+def test_a_run_is_found_whose_numbers_have_more_digits_than_a_summary() -> None:
+    """A density was compared to nine digits, and what it begins with to all."""
+    keys = ["algo=topk", "density=0.001953125", "density_warmup=[0.2512345678,0.0123456789]", "clip_grad=0.12345678"]
+    dense, topk = groups()
+    topk.settings.update(rounded({"density": 0.001953125, "density_warmup": [0.2512345678, 0.0123456789]}))
+    topk.settings["clip_grad"] = rounded(0.12345678)
+    assert to_target.of(own(*keys)["topk"], [dense, topk]) == [topk]
+    assert to_target.of(own(*keys, "density=0.00195")["topk"], [dense, topk]) == []
+    assert to_target.of(own(*keys, "density_warmup=[0.25,0.0123456789]")["topk"], [dense, topk]) == []
 
 
 def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_known_to_the_planner() -> None:
