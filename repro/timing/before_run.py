@@ -171,4 +171,4 @@ def rehearse(config: Config, rank: Rank, worker: Worker, calibration: Calibratio
         starts = [moment + sum(work[: i + 1]) for i, moment in enumerate(ready(worker, calibration))]
         slowed = [dilation * moment for moment in starts]
         seconds, end = time_it(lambda: stated_iteration.play_at(rank, slowed, plays, [])), starts[-1]
-    return calibration.iteration(communicate, max(0.0, communicate - (seconds - end)))
+    return calibration.overlapped(communicate, seconds - end)

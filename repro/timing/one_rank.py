@@ -114,6 +114,14 @@ class Calibration:
             hidden_s = min(communicate_s, self.delay * (self.compute_s + self.compress_s) / self.period)
         return IterationTime(self.compute_s, self.compress_s, communicate_s, hidden_s)
 
+    def overlapped(self, communicate_s: float, exposed_s: float) -> IterationTime:
+        """Adds `communicate_s`, of which the last rank waits for `exposed_s` when its backward has ended.
+
+        Where ranks end at unlike times, their mean may be less than what the last one waits for: it takes that long.
+        """
+        communicate_s = max(communicate_s, exposed_s)
+        return self.iteration(communicate_s, communicate_s - exposed_s)
+
 
 def calibrate(
     gradient: Tensor,

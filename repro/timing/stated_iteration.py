@@ -167,10 +167,12 @@ def measure(
     for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []
         (whole,) = from_common_start(functools.partial(play_at, rank, starts, plays, busy), rank, 1)
-        exposed_s = (whole - starts[-1]) / dilation  # what the iteration waits for
-        sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation if ready else exposed_s
-        hidden_s = max(0.0, sent_s - exposed_s) / calibration.period if ready else None
-        found.append(calibration.iteration(sent_s / calibration.period, hidden_s))
+        exposed_s = (whole - starts[-1]) / dilation / calibration.period  # what the iteration waits for
+        if not ready:
+            found.append(calibration.iteration(exposed_s))
+            continue
+        sent_s = statistics.fmean(map(sum, rank.control.gather_objects(busy))) / dilation / calibration.period
+        found.append(calibration.overlapped(sent_s, exposed_s))
     return found
 
 
