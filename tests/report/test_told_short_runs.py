@@ -5,7 +5,7 @@ import statistics
 import pytest
 from told_in_paper import JPEG, told
 
-from repro.figures import many_nodes, momentum
+from repro.figures import gap_over_moves, many_nodes, momentum, momentum_rules
 from repro.report import intervals, summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -44,7 +44,11 @@ def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
         "Compressed to 3 epochs, gTop-k is N points below dense, to 5, N, and to 15, N ([...] float32; n = N, N and N)"
     )
     assert said == pytest.approx([*(gap for gap, _ in gaps), *(n for _, n in gaps)], abs=0.051)
-    assert told("puts sparse updates up to N points behind") == [round(gaps[0][0])]
+    most = max(row["below_dense"] for row in gap_over_moves.table(found) if row["schedule"].endswith("compressed to 3"))
+    said = told(
+        "compressed to 3 epochs, with [...] puts gTop-k N points behind, and other sparse updates up to N (n = N)"
+    )
+    assert said == [round(gaps[0][0]), round(most), 1]
     (denser,) = told("and gTop-k is N points below dense then (n = 1;")
     assert (denser, 1) == pytest.approx(below("density_sensitivity", 3, 0.05), abs=0.051)
     dense, sparse = (
@@ -118,3 +122,29 @@ def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
     assert few - plain > plain - large, "the density does most of that"
     (scalecom,) = (row for row in table if row["algorithm"] == "ScaleCom")
     assert scalecom["below dense (points)"] > few, "no nearer to dense"
+
+
+def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
+    rows = momentum_rules.table(summaries.load())
+
+    def accuracies(algorithm: str, nodes: int = 4, schedule: str = "first 15 of 141 epochs") -> dict[str, float]:
+        at = [row for row in rows if row["nodes"] == nodes and row["schedule"].startswith(schedule)]
+        (row,) = (row for row in at if row["algorithm"] == algorithm)
+        return {name: float(str(row[name]).split(" ")[0]) for name in row if row[name] and "(n)" in name}
+
+    after, before, none = "momentum after aggregation, % (n)", "before selection, % (n)", "no momentum, % (n)"
+    masked = "before selection, masked, % (n)"
+    gains = [
+        accuracies(name)[masked] - accuracies(name)[before]
+        for name in ("Top-k", "gTop-k butterfly", "gTop-k exact", "gTop-k")
+    ]
+    said = told("gTop-k butterfly and gTop-k exact (N to N points, n = 1), and not gTop-k (N points less)")
+    assert said == pytest.approx([min(gains[:3]), max(gains[:3]), -gains[3]], abs=0.1), "of rounded cells"
+    on_32, clipped = accuracies("gTop-k", 32), "gTop-k (clipped)"
+    said = told(
+        "after 15 epochs it harms there (N %), and on 32 nodes it does not help (N %, where gTop-k has N with the "
+        "paper's momentum and N without)"
+    )
+    assert said == [accuracies(clipped)[masked], accuracies(clipped, 32)[masked], on_32[after], on_32[none]]
+    steps = "first 150 steps"
+    assert accuracies(clipped, 4, steps)[masked] > accuracies("gTop-k", 4, steps)[masked], "it helped in 150 steps"
