@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from repro.comm.traffic import Link
-from repro.config.compose import algorithm, named_network
+from repro.config.compose import algorithm, compose, named_network
 from repro.config.schema import Config, ConfigError
 from repro.json_text import json_text
 from repro.report import same_machine, summaries
@@ -70,6 +70,8 @@ def run(configs: Sequence[Config], say: Callable[[str], None], out: Path) -> Non
         asked = _images(firsts[model]) if model in firsts else None
         if asked and images - {asked}:
             raise kept_times.other(out, f"images of a step of {model} on a node", max(images), asked)
+        if asked:  # a pipeline has other micro-batches where they are divided otherwise
+            kept_times.check(out, model, _said(before, firsts[model]), _batch(firsts[model]))
     settings = settings_of(before, [firsts[model] for model in counts], out)
     for config in firsts.values():
         node_profile.check_published(config, "what they are of: here there are no others")
@@ -106,7 +108,7 @@ def settings_of(before: dict[str, Any], configs: Sequence[Config], out: Path) ->
         if blocks := before.get("blocks", {}).get(model):
             said = {"parameters": sum(block["parameters"] for block in blocks)} | found.get(model, {})
             kept_times.check(out, model, said, asked)
-        found[model] = asked
+        found[model] = _batch(config) | asked
     return found
 
 
@@ -128,6 +130,19 @@ def check_alike(configs: Sequence[Config]) -> None:
 
 def _images(config: Config) -> int:
     return config.batch_per_node * config.accumulate
+
+
+def _batch(config: Config) -> dict[str, Any]:
+    return {"batch_per_node": config.batch_per_node, "accumulate": config.accumulate}
+
+
+def _said(before: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Returns how the images of a step were divided; what an old file does not say is the experiment's."""
+    settings: dict[str, Any] = before.get("settings", {}).get(config.model.name, {})
+    if "accumulate" in settings:
+        return settings
+    keys = ["experiment=strategies", f"model={config.model.name}", f"data={config.data.name}"]
+    return settings | _batch(compose(keys)[0])
 
 
 def _on_wires(seconds: Callable[[Link], float], images: int, networks: Sequence[Any]) -> Iterator[Row]:

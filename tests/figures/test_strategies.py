@@ -64,17 +64,35 @@ def test_one_summary_has_one_density_batch_and_machine(file: Path, monkeypatch: 
         "density=0.1": "made with other settings .density: 0.001, not 0.1.",
         "density=0.1,0.01": "density=0.01,0.1: strategies have one",
         "accumulate=2": "images of a step of resnet20 on a node: 128, not 64",
+        "batch_per_node=128 accumulate=1": "batch_per_node=32 accumulate=4, not batch_per_node=128 accumulate=1",
         "accumulate=2,4": "model=resnet20: its strategies are of one batch, network and precision; type one",
         "data.classes=10,100": "model=resnet20: its strategies are of one batch, network and precision; type one",
         "algo=topk": "algo=topk: strategies are of dense and gtopk; leave algo out",
     }.items():
         with pytest.raises(ConfigError, match=says):
-            predicted.run(compose([*keys, other]), print, file)
+            predicted.run(compose([*keys, *other.split()]), print, file)
     del committed["blocks"]["resnet20"]
     committed["machine"]["cpu"] = "Another"
     file.write_text(json.dumps(committed))
     with pytest.raises(ConfigError, match="another kind of machine .Another., and resnet20 would be timed on this one"):
         predicted.run(compose(keys), print, file)
+
+
+def test_rows_of_other_micro_batches_are_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file's own, its images alone were compared: 1 times 128 stood beside 4 times 32."""
+    file = tmp_path / "predictions.json"
+    row = {"model": "resnet20", "kind": "synchronous", "seconds": lambda link: link.alpha_s}
+    monkeypatch.setattr(
+        predicted, "candidates", lambda config, blocks, nodes: [row | {"nodes": nodes, "images": 128 * nodes}]
+    )
+    monkeypatch.setattr(predicted.stated_stages, "shares", lambda config: [])
+    keys = ["experiment=strategies", "model=resnet20"]
+    other = ["batch_per_node=128", "accumulate=1"]
+    predicted.run(compose([*keys, "nodes=4", *other]), print, file)
+    with pytest.raises(ConfigError, match="batch_per_node=128 accumulate=1, not batch_per_node=32 accumulate=4"):
+        predicted.run(compose([*keys, "nodes=8"]), print, file)
+    predicted.run(compose([*keys, "nodes=8", *other]), print, file)
+    assert {one["nodes"] for one in json.loads(file.read_text())["rows"]} == {4, 8}
 
 
 def test_blocks_of_another_network_or_precision_are_not_taken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
