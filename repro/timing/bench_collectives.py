@@ -198,7 +198,13 @@ def sparse_step(config: Config, parameters: int, k: int, rank: Rank) -> Callable
     generator = torch.Generator().manual_seed(rank.number)
     algorithm = stand_ins.few_parameters(config.algo, parameters, k, SURPLUS)
     gradient = torch.randn(stand_ins.stand_in(parameters, k, SURPLUS), generator=generator)
-    return lambda: algorithm.step(gradient.clone(), rank.collective)
+
+    def step() -> None:
+        if algorithm.messages_depend_on_values:
+            algorithm.clear_residual()
+        algorithm.step(gradient.clone(), rank.collective)
+
+    return step
 
 
 class Linear(nn.Module):
