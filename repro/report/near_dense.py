@@ -18,7 +18,7 @@ from repro.report.summaries import Results
 from repro.report.verdicts import EPSILON, MARGIN
 from repro.tables import Row
 
-MODEL, DATA = "resnet20", "cifar10"  # with which all algorithms were trained
+MODEL, DATA, NODES = "resnet20", "cifar10", 4  # with which all algorithms were trained
 
 
 class Ending(NamedTuple):
@@ -26,6 +26,23 @@ class Ending(NamedTuple):
 
     points: float
     near: bool
+
+
+class Beside(NamedTuple):
+    """Has an algorithm's runs and dense's, pooled over seeds, by the mean of the last so many `epochs` up to one."""
+
+    group: Group
+    epoch: float
+    epochs: int
+    ours: Pooled
+    dense: Pooled
+
+
+def longest(results: Results, name: str, density: float) -> Beside | None:
+    """Returns an algorithm's runs on NODES nodes where it and dense were trained longest, if there are such."""
+    trained = [group for _, group in results.all_groups() if group.nodes == NODES and _counts(group)]
+    own = [group for group in trained if group.algo == name and (_at(group, density) or _at(group, 1.0))]
+    return next(_longest_first(own, [group for group in trained if group.algo == "dense"]), None)
 
 
 def endings(results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
@@ -63,7 +80,7 @@ def _endings(trained: Sequence[Group], results: Results, nodes: int, density: fl
     for algo in {group.algo for group in known} - {"dense"}:
         pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
         if pair is not None:
-            found[algo] = _ending(_difference(*pair, noise), noise)
+            found[algo] = _ending(_difference(pair.ours, pair.dense, noise), noise)
     return found
 
 
@@ -89,7 +106,7 @@ def _counts(group: Group) -> bool:
     return place == (MODEL, DATA, ACCURACY, None) and by_own_rules(group.settings)
 
 
-def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[tuple[Pooled, Pooled]]:
+def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[Beside]:
     """Yields an algorithm's runs, pooled over seeds, and dense's beside them, at the last epoch that a run shares."""
     shared = [
         (not group.compressed, max(epochs), group)
@@ -100,7 +117,7 @@ def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[tup
         over = prefixes.averaged(group, epoch)
         ours, theirs = (prefixes.at_epoch(_like(group, every), epoch, over) for every in (own, dense))
         if ours and theirs:
-            yield max(ours, key=lambda one: one.n), max(theirs, key=lambda one: one.n)
+            yield Beside(group, epoch, over, *(max(every, key=lambda one: one.n) for every in (ours, theirs)))
 
 
 def _like(group: Group, others: Sequence[Group]) -> list[Group]:

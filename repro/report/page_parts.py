@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -12,7 +13,7 @@ from repro.config import explain, groups
 from repro.figures import _coverage, _draw, _times, kept_accuracy
 from repro.figures.algorithms import cost
 from repro.metric import ACCURACY
-from repro.report import in_short, reference, summaries, verdicts
+from repro.report import in_short, near_dense, reference, summaries, verdicts
 from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
 from repro.report.summaries import Results
@@ -192,13 +193,20 @@ def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | Non
             f"{100 * group.curve[-1]['test_accuracy']:.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, "
             f"{group.schedule}, {group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
         )
-    row = _among_families(name, data)
-    if row is None:
+    found = near_dense.longest(data, name, groups.default(near_dense.MODEL, "density"))
+    if found is None:
         return None
-    mean = f", mean of the last {row['epochs averaged']} epochs" if row["epochs averaged"] > 1 else ""
+    group, each = found.group, found.dense.accuracies
+    shared = [each[seed] for seed in found.ours.accuracies if seed in each]
+    dense, whose = (
+        (statistics.fmean(shared), f"of the same seed{'s' * (len(shared) > 1)} ") if shared else (found.dense.mean, "")
+    )
+    end = "" if group.compressed or found.epoch == group.epochs else f" up to epoch {found.epoch:g}"
+    mean = f", mean of the last {found.epochs} epochs" if found.epochs > 1 else ""
     return (
-        f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
-        f"{row['schedule']}{mean}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+        f"{found.ours.mean:.2f} %, where dense {whose}has {dense:.2f} % ({_draw.model_name(group.model)}, "
+        f"{group.nodes} nodes, {group.schedule}{end}{mean}, {group.settings['precision']}, n = {found.ours.n}, "
+        f"{_draw.data_name(group.data)})"
     )
 
 
