@@ -1,16 +1,19 @@
 """Critical paths of messages, and the iterations that are predicted from them."""
 
 import pytest
+import torch
 from algorithm_steps import CHOICES
 from hypothesis import example, given
 from hypothesis import strategies as st
 from made_up_predictions import predicted
 
+from repro.cluster import threads
 from repro.comm import replay
 from repro.comm.critical_paths import Path, critical_paths
 from repro.comm.traffic import Round
 from repro.config.compose import compose
 from repro.config.parts import Algo
+from repro.config.schema import ConfigError
 from repro.timing import dry_run, node_profile, predict, simulate
 
 M, K = 100_003, 1_003
@@ -64,6 +67,14 @@ def test_averages_in_the_background_hide_behind_the_steps_they_have() -> None:
     parts = one.parts(0.0, 1e-6)
     assert parts.hidden_s == pytest.approx(2 * 0.21 / 4) and parts.communicate_s > parts.hidden_s
     assert one.seconds(1e-6, 1e-10) == pytest.approx(0.21)
+
+
+def test_ddp_is_predicted_where_its_ranks_could_not_be_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`repro simulate algo=ddp nodes=8` asked for cluster=processes on a machine with one GPU."""
+    monkeypatch.setattr(threads, "device_of", lambda config, place: torch.device("cuda", 0))
+    assert predicted("algo=ddp", "nodes=8").seconds(1e-3, 1e-8) > 0.2
+    with pytest.raises(ConfigError, match="overlap=on: one bucket"):
+        predicted("algo=dense", "overlap=on")
 
 
 def test_what_algorithms_relax() -> None:

@@ -90,6 +90,17 @@ def test_a_configuration_that_cannot_be_read_is_left_out_by_its_name(
         assert f"left out, {tmp_path}/other/config.yaml" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["device=cuda cuda_graph=on", "device=cuda cluster.messages=memory", "algo=ddp algo.hook=powersgd"],
+)
+def test_a_run_that_this_machine_could_not_train_is_modelled(finished: list[Config], words: str) -> None:
+    """A run on a GPU was left out where there is none, and what torchrun had started where it had not."""
+    one = config(finished[0].folder, *QUICK, "algo=dense", "nodes=4", "steps=2", *words.split())
+    own, slow = rerun.modelled(finished[0].folder, one, [named_network("ethernet100m")])
+    assert slow["communicate_s"] > 0 and slow["compute_s"] == own["compute_s"]
+
+
 def test_messages_like_the_authors_are_not_modelled(finished: list[Config]) -> None:
     """Those without their stalls were, without a word."""
     one = finished[1]
