@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from repro.compression.selectors import Selector, exact, named
-from repro.compression.sparse import Sparse, add_sum, take_largest, to_dense
+from repro.compression.sparse import Sparse, add_sum, check_indices, take_largest, to_dense
 
 
 class ErrorFeedback:
-    """Holds the residual [m] of one rank and the selector that takes entries out of it."""
+    """Holds the residual [m] of one rank and the selector that takes entries out of it.
+
+    Raises ValueError where m does not fit an index: all that selects from a gradient does it here.
+    """
 
     def __init__(self, parameters: int, device: torch.device | str = "cpu", selector: str = "exact"):
+        check_indices(parameters)
         self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
         self.server_residual: Tensor | None = None  # no rank keeps anything for others
         self.select: Selector = named(selector)

@@ -26,11 +26,23 @@ class Sparse(NamedTuple):
     value: Tensor
 
 
+def check_indices(parameters: int) -> None:
+    """Raises ValueError where an int32 cannot tell so many entries apart, or has none left for PADDING."""
+    if parameters > PADDING:
+        raise ValueError(
+            f"{parameters:,} entries are too many to select from at once: an index has 32 bits, which tell "
+            f"{PADDING:,} apart. Select from parts of the gradient (bucket_mb=25 scope=bucket), or send all of it "
+            "(algo=dense)"
+        )
+
+
 def select(x: Tensor, k: int) -> Sparse:
     """Returns exactly the k entries of x [m] with the largest magnitude; ties go to the smaller index.
 
-    Zeros are never selected, so fewer than k are returned if x has fewer non-zeros. x must hold no NaN.
+    Zeros are never selected, so fewer than k are returned if x has fewer non-zeros. x must hold no NaN. Raises
+    ValueError where m does not fit an int32.
     """
+    check_indices(x.numel())
     if not _compiled(x):
         return Sparse(*sparse_torch.select(x, _checked(k)))
     return _select(x.detach().float().contiguous(), None, k, take=False, dtype=x.dtype)

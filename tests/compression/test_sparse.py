@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from repro import algorithms
 from repro.compression import sparse_kernels, sparse_torch
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.sparse import (
@@ -25,8 +26,12 @@ from repro.compression.sparse import (
     to_dense,
     unpack,
 )
+from repro.config import compose, groups
+from repro.config.schema import ConfigError
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+# randomk's indices do not travel, and have 64 bits
+SELECTING = [name for name in groups.group_options("algo") if name != "randomk" and compose.algorithm(name, {}).sparse]
 KINDS = ["normal", "heavy", "equal", "zero", "denormal", "infinite", "ties", "few", "rising", "signed zeros"]
 
 
@@ -270,3 +275,18 @@ def test_cuda_selects_and_merges_the_same_bits(kind, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_an_empty_vector_has_nothing_to_select(dtype):
     assert select(torch.empty(0, dtype=dtype), 3).index.numel() == 0
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_more_entries_than_an_index_can_tell_apart_are_refused(name: str) -> None:
+    """Those beyond 2^31 had negative indices, and the update went to other entries. Nothing is allocated here."""
+    algo, most = compose.algorithm(name, {}), torch.iinfo(torch.int32).max
+    algorithms.load(algo, most, "meta")
+    with pytest.raises(ConfigError, match=f"algo={name}: 2,147,483,648 entries are too many to select from at once"):
+        algorithms.load(algo, most + 1, "meta")
+
+
+def test_the_library_refuses_them_too() -> None:
+    for made in (lambda: ErrorFeedback(2**31, "meta"), lambda: select(torch.empty(2**31, device="meta"), 1)):
+        with pytest.raises(ValueError, match="an index has 32 bits"):
+            made()
