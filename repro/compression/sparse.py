@@ -30,7 +30,7 @@ def check_indices(parameters: int) -> None:
     """Raises ValueError where an int32 cannot tell so many entries apart, or has none left for PADDING."""
     if parameters > PADDING:
         raise ValueError(
-            f"{parameters:,} entries are too many to select from at once: an index has 32 bits, which tell "
+            f"{parameters:,} entries are too many for one selection: an index has 32 bits, which tell "
             f"{PADDING:,} apart. Select from parts of the gradient (bucket_mb=25 scope=bucket), or send all of it "
             "(algo=dense)"
         )

@@ -282,7 +282,7 @@ def test_more_entries_than_an_index_can_tell_apart_are_refused(name: str) -> Non
     """Those beyond 2^31 had negative indices, and the update went to other entries. Nothing is allocated here."""
     algo, most = compose.algorithm(name, {}), torch.iinfo(torch.int32).max
     algorithms.load(algo, most, "meta")
-    with pytest.raises(ConfigError, match=f"algo={name}: 2,147,483,648 entries are too many to select from at once"):
+    with pytest.raises(ConfigError, match=f"algo={name}: 2,147,483,648 entries are too many for one selection"):
         algorithms.load(algo, most + 1, "meta")
 
 
