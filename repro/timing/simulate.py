@@ -88,7 +88,8 @@ def run(
         known = "published" if node == "paper" else "stated"
         print(screen.sentence(
             f"No iteration time for {', '.join(untimed)}: no seconds of compress are {known} for them. "
-            "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
+            + ("Their traces have messages after compute alone, without compress. " if traces is not None else "")
+            + "Type node=measured to time compute and compress here, or state both as in node=0.14+0.09."
         ))  # fmt: skip
     apart = [key for key in labels if not key.startswith("algo.")]
     overtaken = crossovers(rows, apart)

@@ -106,6 +106,20 @@ def test_rows_that_differ_in_a_setting_have_files_of_their_own(sweep, names, tmp
     assert {file.name for file in tmp_path.iterdir()} == expected
 
 
+def test_traces_without_compress_are_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an algorithm whose compress nobody published they were written as if it took no time."""
+    configs = compose(["model=resnet20", "batch_per_node=128", "algo=powersgd", "nodes=2"])
+    simulate.run(configs, "paper", None, None, tmp_path / "traces")
+    (nodes, _) = (read(file) for file in sorted((tmp_path / "traces").iterdir()))
+    assert [node.name for node in nodes if node.type == chakra.COMP_NODE] == ["compute"]
+    said = "Their traces have messages after compute alone, without compress."
+    assert said in " ".join(capsys.readouterr().out.split())
+    simulate.run(configs, "0.2+0.1", None, None, tmp_path / "stated")
+    assert said not in " ".join(capsys.readouterr().out.split())
+    simulate.run(configs, "paper", None, None)
+    assert said not in " ".join(capsys.readouterr().out.split())
+
+
 def test_files_of_one_name_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="differ in seed alone have one name; type one value of seed"):
         simulate.run(compose(["algo=topk", "nodes=2", "seed=0,1"]), "0.2+0.1", [10_000], None, tmp_path / "traces")
