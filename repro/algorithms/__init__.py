@@ -166,7 +166,7 @@ def step_path(config: Config, shapes: Shapes) -> Cost:
     parts = []
     for span in spans(config, shapes):
         size, held = span.stop - span.start, bucket_spans.shapes_inside(shapes, span)
-        more = {"shapes": held} if of(config.algo).takes_shapes and not of(config.algo).wraps else {}
+        more = {"shapes": held} if of(config.algo).takes_shapes else {}
         parts.append(cost(config.algo, config.nodes, size, entries(config.density, size), **more))
     return of(config.algo).path(in_turn(*parts), **config.algo.options)
 

@@ -33,7 +33,7 @@ class Algorithm(algorithms.Algorithm):
     They are counted by formula: a ring all-reduce of each bucket, with `hook=fp16` of half the bytes, with
     `hook=powersgd` of the factors (`factors`), and of the whole gradient in the first two steps, the least that
     the hook takes: by PyTorch's default they are 1,000.
-    Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD (two for the hook's three).
+    Without a model to wrap, this is one all-reduce; with `hook=powersgd`, our own PowerSGD that sends as the hook does.
 
     DDP begins with one bucket and forms the others in the order of its first backward. As a sum of three nodes or more
     depends on where its buckets lie, a resumed run does a backward that does not count before it goes on.
@@ -53,7 +53,7 @@ class Algorithm(algorithms.Algorithm):
     ):
         self.bucket_mb = self.own_bucket_mb(bucket_mb, hook)
         self.hook, self.rank, self.steps = hook, rank, 0
-        self.inner = powersgd.Algorithm(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
+        self.inner = LikeHook(parameters, device, rank, shapes=shapes) if hook == "powersgd" else None
         self.residual = None if self.inner is None else self.inner.residual
         self.messages: list[int] | None = None  # elements of each all-reduce, once a model is wrapped
         self.itemsize = 2 if hook == "fp16" else 4
@@ -128,6 +128,16 @@ class Algorithm(algorithms.Algorithm):
     def own_bucket_mb(bucket_mb: float = 25.0, hook: str = "none", **others: Any) -> float:
         # PowerSGD's hook continues in callbacks, whose order among buckets may differ between ranks: hence one bucket.
         return ONE_BUCKET_MB if hook == "powersgd" else bucket_mb
+
+
+class LikeHook(powersgd.Algorithm):
+    """Sums what PowerSGD's hook sums, in its order and as apart as there: `factors` counts the elements."""
+
+    smaller = 2
+
+    def means(self, products: list[Tensor], vectors: Tensor, collective: Collective) -> list[Tensor]:
+        plain = powersgd.mean([vectors], collective) if vectors.numel() else [vectors]
+        return [*powersgd.mean(products, collective), *plain]
 
 
 def factors(shapes: Shapes, rank: int) -> list[int]:

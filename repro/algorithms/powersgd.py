@@ -38,8 +38,11 @@ class Layer(NamedTuple):
         return F.pad(x, (0, self.rows * self.columns - x.numel())).view(self.rows, self.columns)
 
 
-def layers(parameters: int, shapes: Sequence[Sequence[int]] | None, rank: int) -> list[Layer]:
-    """Makes one matrix per layer, [first dimension, all others]; without `shapes`, one nearly square matrix."""
+def layers(parameters: int, shapes: Sequence[Sequence[int]] | None, rank: int, smaller: int = 1) -> list[Layer]:
+    """Makes one matrix per layer, [first dimension, all others]; without `shapes`, one nearly square matrix.
+
+    One whose factors are not `smaller` times smaller is sent uncompressed.
+    """
     total = sum(map(math.prod, shapes)) if shapes else parameters
     if total != parameters:
         raise ValueError(f"shapes hold {total} entries, the model has {parameters}")
@@ -48,7 +51,7 @@ def layers(parameters: int, shapes: Sequence[Sequence[int]] | None, rank: int) -
     for shape in shapes or [(side, -(-parameters // side))]:
         rows, columns = (shape[0] if len(shape) else 1), math.prod(shape[1:])
         stop = min(start + rows * columns, parameters)
-        worthwhile = rank * (rows + columns) < stop - start
+        worthwhile = smaller * rank * (rows + columns) < stop - start
         split.append(Layer(start, stop, rows if worthwhile else 0, columns))
         start = stop
     return split
@@ -61,6 +64,7 @@ class Algorithm(algorithms.Algorithm):
     """
 
     takes_shapes = True
+    smaller = 1  # times that a layer's factors must be, and a little more, to be sent in its place
     residual: Tensor
 
     def __init__(
@@ -71,7 +75,7 @@ class Algorithm(algorithms.Algorithm):
         seed: int = 0,
         shapes: Sequence[Sequence[int]] | None = None,
     ):
-        split = layers(parameters, shapes, rank)
+        split = layers(parameters, shapes, rank, self.smaller)
         self.matrices = [one for one in split if one.rows]
         self.vectors = [slice(one.start, one.stop) for one in split if not one.rows]
         self.residual = torch.zeros(parameters, dtype=torch.float32, device=device)
@@ -88,7 +92,8 @@ class Algorithm(algorithms.Algorithm):
         total = self.residual.add_(gradient)
         matrices = [one.matrix(total) for one in self.matrices]
         products = [m @ q for m, q in zip(matrices, self.right, strict=True)]
-        *left, plain = mean([*products, torch.cat([total[:0], *(total[span] for span in self.vectors)])], collective)
+        vectors = torch.cat([total[:0], *(total[span] for span in self.vectors)])
+        *left, plain = self.means(products, vectors, collective)
         left = [torch.linalg.qr(p).Q for p in left]
         self.right = mean([m.T @ p for m, p in zip(matrices, left, strict=True)], collective)
 
@@ -100,6 +105,10 @@ class Algorithm(algorithms.Algorithm):
             update[span] = value
             self.residual[span] = value - update[span]  # zeros, but for what a bfloat16 rounds away
         return update
+
+    def means(self, products: list[Tensor], vectors: Tensor, collective: Collective) -> list[Tensor]:
+        """Averages the left factors, and what is sent uncompressed."""
+        return mean([*products, vectors], collective)
 
     def state_dict(self) -> dict[str, Any]:
         return {"residual": self.residual, "right": self.right}
