@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Iterable
 
@@ -26,7 +27,8 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
     """Returns the seconds of compress of rank 0 in one step on `config.nodes` nodes, after any warm-up.
 
     It runs alone. Its peers send the largest entries of another random vector where k pairs travel, and zeros
-    elsewhere. Where lengths are sent first no entries of theirs would follow: what those cost is `of_peers`.
+    elsewhere. Where lengths are sent first no entries of theirs would follow, and where a message holds a part of k
+    they are of some ranks' own ranges: what those cost is `of_peers`.
     """
     gradient = torch.randn(parameters, device=devices.of_one(config))
     algorithm = stand_ins.steady(config.algo, parameters, gradient.device, shapes)
@@ -41,9 +43,12 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
 
     once()  # warms up
     own_s = max(0.0, statistics.median(repeated(once)))
-    if not algorithm.messages_depend_on_values:
-        return own_s
-    return own_s + of_peers(config, parameters, gradient.device)
+    if algorithm.messages_depend_on_values:
+        return own_s + of_peers(config, parameters, gradient.device)
+    if algorithm.splits_k:  # among fewer peers each sends more: as much in all
+        few = dataclasses.replace(config, nodes=min(config.nodes, stand_ins.MOST_THREADS))
+        return own_s + of_peers(few, parameters, gradient.device)
+    return own_s
 
 
 def of_peers(config: Config, parameters: int, device: torch.device | str = "cpu") -> float:

@@ -59,7 +59,7 @@ def test_so_it_does_before_a_run(monkeypatch, tmp_path):
     assert found and max(found) < 2
 
 
-@pytest.mark.parametrize("algo", ["gtopk_exact", "oktopk"])
+@pytest.mark.parametrize("algo", ["gtopk_exact", "oktopk", "spardl"])
 def test_a_rank_does_its_part_again_alone_with_what_its_peers_sent(algo):
     config, m, k = compose([f"algo={algo}", "nodes=4"])[0], 100_000, 100
     _, lone = stand_ins.all_at_once(config.algo, 4, m, k)
@@ -73,15 +73,25 @@ def test_a_rank_does_its_part_again_alone_with_what_its_peers_sent(algo):
 
 
 def test_what_peers_send_is_charged_where_lengths_are_sent_first(monkeypatch):
-    """Of Ok-Topk and exact gTop-k it was not: the rank that is timed alone heard of no entries."""
+    """Of Ok-Topk, exact gTop-k and SparDL it was not: the rank that is timed alone heard of no entries."""
     asked = []
     monkeypatch.setattr(compress_time, "of_peers", lambda config, *_: asked.append(config.algo.name) or 100.0)
     seconds = {
         algo: compress_time.compress(compose([f"algo={algo}", "nodes=4"])[0], 10_000)
-        for algo in ("oktopk", "gtopk_exact", "gtopk", "topk")
+        for algo in ("oktopk", "gtopk_exact", "spardl", "gtopk", "topk")
     }
-    assert asked == ["oktopk", "gtopk_exact"]
-    assert seconds["oktopk"] > 100 and seconds["gtopk_exact"] > 100 and seconds["gtopk"] < 100
+    assert asked == ["oktopk", "gtopk_exact", "spardl"]
+    assert all(seconds[algo] > 100 for algo in asked) and seconds["gtopk"] < 100
+
+
+def test_no_more_ranks_are_run_at_once_than_threads_there_may_be(monkeypatch):
+    """Where messages hold a part of k, fewer peers send as much."""
+    asked = []
+    monkeypatch.setattr(stand_ins, "MOST_THREADS", 4)
+    monkeypatch.setattr(compress_time, "of_peers", lambda config, *_: asked.append(config.nodes) or 0.0)
+    for nodes in (2, 8):
+        compress_time.compress(compose(["algo=spardl", f"nodes={nodes}"])[0], 10_000)
+    assert asked == [2, 4]
 
 
 @pytest.mark.parametrize(("with_entries_s", "with_zeros_s", "expected"), [(3.0, 1.0, 2.0), (1.0, 3.0, 0.0)])
