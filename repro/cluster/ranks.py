@@ -104,7 +104,9 @@ def launch(
     place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
         store = start.meet(config, place, config.timeout_s)
-        return run_rank(config, place, store, main, start.load(config, place, store, share), interrupt, failed=failed)
+        with start.kept(store, place):
+            data = start.load(config, place, store, share)
+            return run_rank(config, place, store, main, data, interrupt, failed=failed)
     limits.check(config)
     memory.check(config)
     if threads.as_threads(config):

@@ -57,7 +57,7 @@ def _run(
         _check(configs)
     except ConfigError as error:
         if place is not None:
-            start.tell(configs[0], place, error)
+            start.tell(configs[0], place, error, all_runs=True)
         raise
     left = [config for config in configs if run_folder.state(config.folder) != "done"]
     for line in _announced(configs, left):

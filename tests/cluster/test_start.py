@@ -1,0 +1,62 @@
+"""Ranks that srun starts, one of which refuses to begin: the others end with its error, soon."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repro.cluster import environment
+
+ROOT = Path(__file__).parents[2]
+SWEEP = ["data=synthetic", "data.train_images=128", "data.test_images=16", "data.image_size=8", "batch_per_node=4",
+         "wandb.mode=disabled", "algo=dense,gtopk", "steps=1", "timeout_s=40"]  # fmt: skip
+SOON_S = 30.0  # less than timeout_s, far less than both runs of the sweep may wait
+
+
+def started(folder: Path, job: int, rank: int, size: int) -> subprocess.Popen:
+    """Starts `repro run` with what srun sets on rank `rank`, in a working folder of its own: a machine of its own."""
+    step = {"JOB_ID": job, "STEP_ID": 0, "PROCID": rank, "LOCALID": 0, "NODEID": rank, "STEP_NUM_TASKS": size,
+            "STEP_NODELIST": "localhost", "STEP_TASKS_PER_NODE": f"1(x{size})"}  # fmt: skip
+    env = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
+    env |= {f"SLURM_{name}": str(value) for name, value in step.items()} | {"PYTHONPATH": str(ROOT)}
+    run = [sys.executable, "-m", "repro", "run", *SWEEP, f"nodes={size}", "results=out"]
+    (folder / str(rank)).mkdir(exist_ok=True)
+    return subprocess.Popen(run, cwd=folder / str(rank), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def opened(port: int) -> None:
+    """Waits for the door of rank 0."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("localhost", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("rank 0 has no door")
+
+
+@pytest.mark.parametrize(("refuses", "size"), [(0, 2), (1, 3)])
+def test_ranks_that_come_late_learn_why_another_one_refused(refuses: int, size: int, tmp_path: Path) -> None:
+    """Its store went with rank 0, and they knocked on its door for half an hour, in each run of the sweep anew."""
+    (tmp_path / str(refuses)).mkdir()
+    (tmp_path / str(refuses) / "out").touch()  # where its results should go is a file: on this machine alone
+    job = 100_000 + os.getpid()
+    early = [started(tmp_path, job, rank, size) for rank in range(size - 1)]
+    late, said = [], []
+    try:
+        opened(environment.ports(job, 0)[0])
+        time.sleep(1)
+        late, began = [started(tmp_path, job, size - 1, size)], time.monotonic()
+        said = [process.communicate(timeout=90)[0].decode() for process in early + late]
+        assert time.monotonic() - began < SOON_S, said
+    finally:
+        for process in early + late:
+            process.kill()
+    assert [process.returncode for process in early + late] == [2 if rank == refuses else 1 for rank in range(size)]
+    cause = f"rank {refuses} did not start any run: The folder out"
+    assert all((cause in text) == (rank != refuses) and "Traceback" not in text for rank, text in enumerate(said)), said
