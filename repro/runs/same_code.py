@@ -5,6 +5,7 @@ No run id depends on code, and a change that is not committed leaves the commit 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,22 +16,49 @@ from repro.config.groups import conf_folder
 from repro.config.schema import Config
 
 KEY = "algorithm"  # of provenance.json; not of a machine, so that no summary holds it
+PACKAGE = "repro.algorithms"
 
 
 def digests(config: Config) -> dict[str, str]:
-    """Returns the SHA-256 of the algorithm's module and of its YAML, by the file's name."""
-    module = Path(__file__).parents[1] / "algorithms" / f"{config.algo.module}.py"
+    """Returns the SHA-256 of the algorithm's module, of those beside it that it imports, and of its YAML, by name."""
+    modules = set[str]()
+    _add_with_imports(config.algo.module, modules)
+    if config.algo.corrected:
+        _add_with_imports("_corrected", modules)
     found = {}
-    for file in (module, conf_folder() / "algo" / f"{config.algo.name}.yaml"):
+    for file in (*map(_file, sorted(modules)), conf_folder() / "algo" / f"{config.algo.name}.yaml"):
         with suppress(OSError):
             found[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 
+def _add_with_imports(module: str, modules: set[str]) -> None:
+    """Adds a module of repro.algorithms and those of its neighbours that it imports, and they; __init__ is none."""
+    if module in modules or not _file(module).is_file():
+        return
+    modules.add(module)
+    with suppress(OSError, SyntaxError, ValueError):  # the run itself will say so
+        for node in ast.walk(ast.parse(_file(module).read_bytes())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = f"{PACKAGE}.{node.module or ''}".rstrip(".") if node.level else node.module
+                names = [f"{base}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for name in names:
+                if name.startswith(f"{PACKAGE}."):
+                    _add_with_imports(name.split(".")[2], modules)
+
+
+def _file(module: str) -> Path:
+    return Path(__file__).parents[1] / "algorithms" / f"{module}.py"
+
+
 def changed(record: dict[str, Any], config: Config) -> str:
     """Returns the files that are now other than a session was with which the run in provenance.json was trained.
 
-    "" where there is none. Sessions from before they were kept say nothing.
+    "" where there is none. Of files that a session from before they were kept does not name, nothing is known.
     """
     now, other = digests(config), set[str]()
     for session in _trained_with(record):

@@ -58,6 +58,31 @@ def test_other_code_of_the_algorithm_is_told_where_a_folder_is_found(
 
 
 @pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["algo=gtopk_corrected"], {"gtopk.py", "_corrected.py", "_around.py", "gtopk_corrected.yaml"}),
+        (["algo=gtopk", "algo.correction=0.9"], {"gtopk.py", "_corrected.py", "_around.py", "gtopk.yaml"}),
+        (["algo=dgc"], {"dgc.py", "topk.py", "dgc.yaml"}),
+        (["algo=ddp"], {"ddp.py", "powersgd.py", "ddp.yaml"}),
+        (
+            ["algo=gtopk_parameter_server"],
+            {"gtopk_parameter_server.py", "parameter_server.py", "gtopk_parameter_server.yaml"},
+        ),
+    ],
+)
+def test_the_modules_that_an_algorithm_imports_are_its_code(words: list[str], files: set[str], tmp_path: Path) -> None:
+    """A change of them was none: the rule of corrected gTop-k is not in gtopk.py."""
+    config = tiny_runs.config(tmp_path, *words)
+    digests = same_code.digests(config)
+    assert digests.keys() == files
+    for name in files:
+        record = {"algorithm": digests | {name: "0" * 64}, "resumed_at": 0}
+        assert same_code.changed(record, config) == name
+    before = {name: digests[name] for name in (f"{config.algo.module}.py", f"{config.algo.name}.yaml")}
+    assert same_code.changed({"algorithm": before | {"gone.py": "0" * 64}, "resumed_at": 0}, config) == ""
+
+
+@pytest.mark.parametrize(
     ("sessions", "expected"),
     [
         ([("B", 0)], "a.py"),
