@@ -17,6 +17,7 @@ from repro.runs import machine
 MACHINE = (  # what seconds depend on
     "host", "platform", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device",
 )  # fmt: skip
+BFLOAT16 = "bfloat16"  # the key for which arithmetic of it a run had; old folders do not say
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 
@@ -49,6 +50,7 @@ def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
             ("GPU", [_gpu_names(said) for said in (before, now)]),
             ("processor", [said.get("processor") for said in (before, now)]),
             ("number of threads", [said.get("threads") for said in (before, now)]),
+            ("arithmetic of bfloat16", [said.get(BFLOAT16) for said in (before, now)]),
             ("torch", [_torch(said.get("versions")) for said in (before, now)]),
         )
         if None not in own and own[0] != own[1]

@@ -47,12 +47,17 @@ class RunFolder:
         fingerprint: str = "",
         draw: Draw | None = None,
         waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        arithmetic: str | None = None,
     ):
-        """`waits(what)` is held while W&B or the terminal may stall, so that no other rank takes this one for hung."""
+        """`waits(what)` is held while W&B or the terminal may stall, so that no other rank takes this one for hung.
+
+        `arithmetic`: that of bfloat16, None where there is none.
+        """
         self.config, self.folder, self.draw, self.waits = config, config.folder, draw, waits
         self.step, self.steps = 0, 0
         self.said = ""
         self.description, self.device, self.fingerprint = description, str(device), fingerprint
+        self.arithmetic = arithmetic
 
     def __enter__(self) -> RunFolder:
         self.lock = Lock(self.folder)
@@ -70,6 +75,7 @@ class RunFolder:
         sessions = [*(before if isinstance(before, list) else []), *([_session(earlier)] if earlier else [])]
         self.provenance = {
             **provenance.describe(self.device, self.description),
+            **({provenance.BFLOAT16: self.arithmetic} if self.arithmetic else {}),
             same_code.KEY: same_code.digests(self.config),
             "fingerprint": self.fingerprint,
             "start": _now(),
@@ -275,7 +281,7 @@ def _kept_aside(folder: Path) -> Path:
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
     said = {name: record.get(name) for name in ("argv", "git", "versions", "threads", "start", "end", "resumed_at")}
-    said |= {name: record[name] for name in (same_code.KEY,) if name in record}
+    said |= {name: record[name] for name in (same_code.KEY, provenance.BFLOAT16) if name in record}
     return said | provenance.of_machine(record)
 
 

@@ -15,6 +15,7 @@ from repro.report import write_items
 from repro.runs import done, machine, progress, run_folder, same_data
 from repro.train import possible, timed_only
 from repro.train.hierarchical import elsewhere
+from repro.train.precision import of_bfloat16
 from repro.train.training import Training
 from repro.waiting import waiting
 
@@ -89,8 +90,9 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
+    arithmetic = of_bfloat16(config.precision, rank.device.type)
     with run_folder.RunFolder(
-        config, data.description, rank.device, data.fingerprint, write_items.of_experiment, rank.waits
+        config, data.description, rank.device, data.fingerprint, write_items.of_experiment, rank.waits, arithmetic
     ) as folder:
         try:
             Training(config, rank, data, folder).run(before_run)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 READ = (torch.conv2d, torch.nn.functional.linear)  # by autocast in bfloat16: those of the networks here, but not LSTMs
+ROUNDED = "float32 on rounded numbers"
 
 
 def arithmetic(precision: str, device: str) -> AbstractContextManager[object]:
@@ -19,9 +20,17 @@ def arithmetic(precision: str, device: str) -> AbstractContextManager[object]:
 
     `precision`: float32 or bfloat16. `device`: the type, cpu or cuda.
     """
-    if precision != "bfloat16":
+    kind = of_bfloat16(precision, device)
+    if kind is None:
         return nullcontext()
-    return Rounded() if device == "cpu" and emulates() else torch.autocast(device, torch.bfloat16)
+    return Rounded() if kind == ROUNDED else torch.autocast(device, torch.bfloat16)
+
+
+def of_bfloat16(precision: str, device: str) -> str | None:
+    """Returns which arithmetic of bfloat16 that is, for provenance.json; None in float32."""
+    if precision != "bfloat16":
+        return None
+    return ROUNDED if device == "cpu" and emulates() else "autocast"
 
 
 @functools.cache  # asked before each forward pass

@@ -1,14 +1,17 @@
 """The arithmetic of bfloat16 on a CPU that has no instructions for it, beside torch's own emulation."""
 
+import json
 import platform
+from pathlib import Path
 
 import pytest
+import tiny_runs
 import torch
 import torch.nn.functional as F
 
 from repro.config.compose import compose
-from repro.runs import machine
-from repro.train import precision, sweep
+from repro.runs import machine, run_folder
+from repro.train import loop, precision, sweep
 
 SHAPES = ((3, 16, 12, 1), (16, 32, 8, 2), (64, 64, 4, 1))  # channels in and out, side, stride
 
@@ -66,6 +69,41 @@ def test_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen("x86_64", False) == "Rounded"
     assert chosen("x86_64", True) == chosen("aarch64", False) == chosen("x86_64", False, "cuda") == "autocast"
     assert chosen("x86_64", False, kind="float32") == "nullcontext"
+
+
+def test_a_resume_says_once_that_it_has_another_arithmetic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Torch's own sums in another order than float32 on rounded numbers, also where it emulates the instructions."""
+    words = ["precision=bfloat16", "device=cpu", "nodes=1", "steps=4", "checkpoint_every=2"]
+    config = tiny_runs.config(tmp_path, *tiny_runs.QUICK, *words)
+    file = config.folder / "provenance.json"
+
+    def resumed() -> str:
+        (last,) = (config.folder / "checkpoints").glob("step-*4")
+        (last / "manifest.json").unlink()
+        run_folder.write_status(config.folder, "preempted", 2, 4)
+        loop.run(config)
+        return capsys.readouterr().err
+
+    def kinds() -> list[str | None]:
+        record = json.loads(file.read_text())
+        return [session.get("bfloat16") for session in (*record["earlier"], record)]
+
+    def emulating(does: bool) -> str:
+        monkeypatch.setattr(precision, "emulates", lambda: does)
+        return resumed()
+
+    monkeypatch.setattr(precision, "emulates", lambda: False)
+    loop.run(config)
+    assert "another arithmetic of bfloat16" not in emulating(False)
+    assert "after step 2 (with another arithmetic of bfloat16, which may round unlike)" in emulating(True)
+    assert "another arithmetic of bfloat16" not in emulating(True)
+    assert kinds() == ["autocast"] * 2 + ["float32 on rounded numbers"] * 2
+    record = json.loads(file.read_text())
+    del record["bfloat16"]
+    file.write_text(json.dumps(record))
+    assert "another arithmetic of bfloat16" not in emulating(False), "an old folder does not say"
 
 
 def test_only_networks_of_text_are_said_to_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
