@@ -125,20 +125,18 @@ def _slow_precision(left: list[Config]) -> str | None:
 
     Networks of images do not: see `precision.Rounded`, which has no recurrent layers.
     """
-    emulated = [
-        one
-        for one in left
-        if one.model.reads == "text" and one.precision == "bfloat16" and one.device != "cuda" and one.node is None
-    ]
-    if not emulated or (emulated[0].device == "auto" and _gpu()):
-        return None
-    return machine.slow_bfloat16(machine.rates())
+    emulated = (
+        one.model.reads == "text" and one.precision == "bfloat16" and one.node is None and _on_cpu(one) for one in left
+    )
+    return machine.slow_bfloat16(machine.rates()) if any(emulated) else None
 
 
-def _gpu() -> bool:
-    import torch
+def _on_cpu(config: Config) -> bool:
+    if config.device != "auto":
+        return config.device == "cpu"
+    from repro.cluster.devices import device_of  # loads torch
 
-    return torch.cuda.is_available()
+    return device_of(config, environment.Place(0, 1, 0, 1)).type == "cpu"
 
 
 def _many(configs: list[Config]) -> bool:

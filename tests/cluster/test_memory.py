@@ -56,6 +56,17 @@ def test_what_fits_is_what_may_be_typed(keys: str, says: str, monkeypatch: pytes
         memory.check(config)
 
 
+def test_ranks_of_the_lab_are_on_the_cpu_also_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's memory was not asked, as if they were on the GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(memory, "available", lambda: 1e9)
+    lab, local = compose(["model=resnet20", "nodes=4", "cluster=lab,local"])
+    memory.check(local)
+    with pytest.raises(ConfigError, match="not even one node fits"):
+        memory.check(lab)
+
+
 @pytest.mark.parametrize(("cluster", "copies"), [("local", 1), ("processes", 4)])
 def test_images_in_memory_count_once_for_threads_and_for_each_process(cluster: str, copies: int) -> None:
     """1.2 GB of generated images were left out: a run started that the kernel would have killed."""

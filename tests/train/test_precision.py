@@ -113,6 +113,11 @@ def test_only_networks_of_text_are_said_to_be_slow(monkeypatch: pytest.MonkeyPat
     told = sweep._slow_precision([images, text])
     assert told is not None and "32.2" in told and "text" in told
     assert sweep._slow_precision([images]) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    local, lab = compose(["model=lstm_small", "precision=bfloat16", "nodes=2", "cluster=local,lab"])
+    assert sweep._slow_precision([local]) is None
+    assert sweep._slow_precision([local, lab]) == told, "ranks of the lab are on the CPU"
 
 
 def test_torch_tells_what_the_kernel_tells_of_the_processor() -> None:
