@@ -40,12 +40,12 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
         averaged(differing(replica, mixes), worker.agreement) as distances,
         _carried.another_text(replica.model),
     ):
-        network = None if worker.pipeline is None else whole(worker, worker.pipeline.control)
+        network = replica.model if worker.pipeline is None else whole(worker, worker.pipeline.control)
         replica.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, labels
         for inputs, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
             labels = labels.to(rank.device)
-            with worker.turn():
+            with rank.turns:  # not `worker.turn`: nothing is sent meanwhile, and a rank that hangs here waits for none
                 logits = worker.logits(inputs.to(rank.device), network)
             loss = F.cross_entropy(logits, labels, reduction="sum")
             sums += torch.stack([loss, (logits.argmax(1) == labels).sum(), loss.new_tensor(len(labels))]).double().cpu()

@@ -17,6 +17,7 @@ from repro.config.compose import compose
 from repro.runs import run_folder
 from repro.timing import dry_run, sleeping_model
 from repro.train import loop
+from repro.train.step import Worker
 
 
 def test_ddp_itself_trains_like_dense_and_its_bytes_are_counted_by_formula(tmp_path):
@@ -35,6 +36,19 @@ def test_what_ddp_has_sent_in_a_step_that_is_skipped_is_counted(tmp_path):
     lines = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
     assert any(line.get("skipped") for line in lines)
     assert len({line["bytes_sent"] for line in lines}) == 1 and lines[0]["bytes_sent"] > 1e6
+
+
+def test_a_rank_in_an_evaluation_is_in_no_collective(tmp_path, monkeypatch):
+    """It was said to be in DDP's backward, and one that hung was taken for one that waits."""
+    seen, logits = {True: set(), False: set()}, Worker.logits
+
+    def noted(worker, *arguments):
+        seen[worker.replica.model.training].add(worker.rank.position()[0])
+        return logits(worker, *arguments)
+
+    monkeypatch.setattr(Worker, "logits", noted)
+    assert loop.run(config(tmp_path, "algo=ddp", "steps=2"))["state"] == "done"
+    assert seen == {True: {"DistributedDataParallel's backward"}, False: {None}}
 
 
 def test_the_hooks_of_ddp_send_less(tmp_path):
