@@ -74,7 +74,7 @@ def runs(folder: Path) -> dict[str, Config]:
         "two": ["algo=dense", "stages=2", "accumulate=2"],
         "four": ["algo=dense", "stages=4", "accumulate=2", "cuts=[2,5,9]"],
         "gtopk": ["algo=gtopk", "stages=2", "checkpoint_every=2"],
-        "local_sgd": ["algo=local_sgd", "algo.period=2", "stages=2"],
+        "local_sgd": ["algo=local_sgd", "algo.period=2", "stages=2", "steps=5"],  # ends between two averages
     }
     return {name: config(folder, *QUICK, *PIPED, "steps=4", "lr=0.01", *words) for name, words in made.items()}
 
@@ -180,9 +180,14 @@ def test_a_run_cut_in_two_ends_with_the_same_bits(done):
 
 
 def test_averages_of_weights_are_those_of_each_stage(done):
-    lines = run_folder.read_metrics(done[0]["local_sgd"].folder)
-    assert all(line["consensus_distance"] >= 0 for line in lines if line["kind"] == "eval")
-    assert run_folder.state(done[0]["local_sgd"].folder) == "done"
+    """How far two networks are from their mean: the squares of what their stages are add up."""
+    run = done[0]["local_sgd"]
+    (*_, line) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval"]
+    held: Any = bits(run.folder)
+    own = [held[f"rank-0000{rank}.pt"]["replica"]["parameters"] for rank in range(4)]
+    networks = torch.stack([torch.cat(own[:2]), torch.cat(own[2:])])
+    expected = (networks - networks.mean(0)).square().sum(1).mean().sqrt().item()
+    assert line["consensus_distance"] == pytest.approx(expected, rel=1e-4) and expected > 0
 
 
 def test_the_trained_network_is_whole(done):
