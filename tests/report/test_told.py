@@ -88,6 +88,29 @@ def test_what_the_images_cost_is_told_as_the_table_has_it() -> None:
 def test_vgg16_is_told_as_the_table_has_it() -> None:
     dense, gtopk = (row(name, data="CIFAR-10", model="VGG-16") for name in ("dense", "gTop-k"))
     other = row("dense", data="CIFAR-10", model="VGG-16", source="reference")
+    curves = [
+        run["test_accuracy"]
+        for run in reference_curves.beside(summaries.load().reference, "vgg16", 128, 0.1, 4)
+        if (reference_curves.algo(run), run["nodes"]) == ("dense", 4)
+    ]
+    trained = [
+        group for group in summaries.load().groups("convergence") if (group.model, group.algo) == ("vgg16", "dense")
+    ]
+    (weights,) = (group for group in trained if group.settings.get("weight_decay_of") == "weights")
+    (usual,) = (group for group in trained if group.whole)
+    early, late = range(6, 11), range(11, 16)
+    ours = [
+        statistics.fmean(100 * group.at(epoch)["test_accuracy"] for epoch in epochs)
+        for group in (weights, usual)
+        for epochs in (early, late)
+    ]
+    theirs = [statistics.fmean(curve[epoch - 1] for epoch in epochs) for epochs in (early, late) for curve in curves]
+    said = told(
+        "VGG-16's dense has N % by the mean of epochs 6 to 10 and N % by that of 11 to 15, all decaying N and N, and the "
+        "two reference curves N and N, then N and N (the originals, bfloat16, n = N)"
+    )
+    assert said == pytest.approx([*ours, *theirs, weights.n], abs=0.0051)
+    assert (weights.settings["lr_warmup_epochs"], weights.settings["lr_warmup_from"]) == (5, "zero")
     assert told("With VGG-16 it ends N points below dense (n = N)") == [pytest.approx(gtopk[BELOW], abs=0.0051), 1]
     assert told("Its dense is N points lower") == pytest.approx([other[DROPPED] - dense[DROPPED]], abs=0.0051)
     assert other[HIGH] - dense[HIGH] > other[DROPPED] - dense[DROPPED], "and more at the high rate"
