@@ -106,8 +106,8 @@ def test_vgg16_is_told_as_the_table_has_it() -> None:
     ]
     theirs = [statistics.fmean(curve[epoch - 1] for epoch in epochs) for epochs in (early, late) for curve in curves]
     said = told(
-        "VGG-16's dense has N % by the mean of epochs 6 to 10 and N % by that of 11 to 15, all decaying N and N, and the "
-        "two reference curves N and N, then N and N (the originals, bfloat16, n = N)"
+        "VGG-16's dense has N % by the mean of epochs 6 to 10 and N % by that of 11 to 15, all decaying N and N, and "
+        "the two reference curves N and N, then N and N (the originals, bfloat16, n = N)"
     )
     assert said == pytest.approx([*ours, *theirs, weights.n], abs=0.0051)
     assert (weights.settings["lr_warmup_epochs"], weights.settings["lr_warmup_from"]) == (5, "zero")
