@@ -195,7 +195,7 @@ def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | Non
         )
     found = near_dense.longest(data, name, groups.default(near_dense.MODEL, "density"))
     if found is None:
-        return None
+        return _of_a_variant(name, data)
     group, each = found.group, found.dense.accuracies
     shared = [each[seed] for seed in found.ours.accuracies if seed in each]
     dense, whose = (
@@ -207,6 +207,18 @@ def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | Non
         f"{found.ours.mean:.2f} %, where dense {whose}has {dense:.2f} % ({_draw.model_name(group.model)}, "
         f"{group.nodes} nodes, {group.schedule}{end}{mean}, {group.settings['precision']}, n = {found.ours.n}, "
         f"{_draw.data_name(group.data)})"
+    )
+
+
+def _of_a_variant(name: str, data: Results) -> str | None:
+    """Returns the accuracy of runs by other rules than the algorithm's own, which the schedule's words name."""
+    row = _among_families(name, data)
+    if row is None:
+        return None
+    mean = f", mean of the last {row['epochs averaged']} epochs" if row["epochs averaged"] > 1 else ""
+    return (
+        f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
+        f"{row['schedule']}{mean}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
     )
 
 

@@ -157,7 +157,11 @@ def test_ranks_that_read_other_images_are_told(asked: bool, roots: tuple[Path, P
     ]
     said = [rank.communicate(timeout=120)[1] for rank in ranks]
     assert all(rank.returncode for rank in ranks)
-    why = "rank 1 could not start: data.fingerprint=" if asked else "rank 1 has other data under data.root=. than rank"
+    why = (
+        "rank 1 did not start any run: data.fingerprint="
+        if asked
+        else "rank 1 has other data under data.root=. than rank"
+    )
     assert any(why in text for text in said), said
 
 
