@@ -59,8 +59,13 @@ def own_stream(device: torch.device) -> None:
         torch.cuda.set_stream(torch.cuda.Stream(device))
 
 
+def of_first(config: Config) -> torch.device:
+    """Returns the device that a run's rank 0 has, if this machine is its own. Raises ConfigError as `device_of`."""
+    return device_of(config, Place(0, 1, 0, 1))
+
+
 def of_one(config: Config) -> torch.device:
     """Returns the device of a run's rank 0, taken for this thread. Raises ConfigError."""
-    device = device_of(config, Place(0, 1, 0, 1))
+    device = of_first(config)
     take(device)
     return device

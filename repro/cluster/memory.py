@@ -24,8 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from repro import algorithms, data, models, screen
-from repro.cluster.devices import device_of
-from repro.cluster.environment import Place
+from repro.cluster.devices import of_first
 from repro.config.schema import Config, ConfigError
 from repro.data._shards import TEST_ROWS
 
@@ -73,7 +72,7 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
 def check(config: Config) -> None:
     """Raises ConfigError with the number of nodes that fit into what is free."""
     room = available()
-    if room is None or device_of(config, Place(0, 1, 0, 1)).type != "cpu":
+    if room is None or of_first(config).type != "cpu":
         return
     if needed(config, rough=True) <= room or (need := needed(config)) <= room:
         return

@@ -41,7 +41,7 @@ class Beside(NamedTuple):
 def longest(results: Results, name: str, density: float) -> Beside | None:
     """Returns an algorithm's runs on NODES nodes where it and dense were trained longest, if there are such."""
     trained = [group for _, group in results.all_groups() if group.nodes == NODES and _counts(group)]
-    own = [group for group in trained if group.algo == name and (_at(group, density) or _at(group, 1.0))]
+    own = [g for g in trained if g.algo == name and (_at(g, density) or not g.settings["algo"].get("sparse"))]
     return next(_longest_first(own, [group for group in trained if group.algo == "dense"]), None)
 
 

@@ -186,40 +186,39 @@ def _range(name: str, data: Results) -> str:
 
 
 def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | None:
+    """Returns that of a whole run, else dense's beside it where both were trained longest, else that of a variant."""
     compared = (one.by_algo[name] for one in whole if name in one.by_algo)
     others = (group for _, group in data.all_groups() if _is_usual(group, name))
     if group := next((group for group in (*compared, *others) if group.whole), None):
-        return (
-            f"{100 * group.curve[-1]['test_accuracy']:.2f} % ({_draw.model_name(group.model)}, {group.nodes} nodes, "
-            f"{group.schedule}, {group.settings['precision']}, n = {group.n}, {_draw.data_name(group.data)})"
-        )
-    found = near_dense.longest(data, name, groups.default(near_dense.MODEL, "density"))
-    if found is None:
-        return _of_a_variant(name, data)
-    group, each = found.group, found.dense.accuracies
-    shared = [each[seed] for seed in found.ours.accuracies if seed in each]
-    dense, whose = (
-        (statistics.fmean(shared), f"of the same seed{'s' * (len(shared) > 1)} ") if shared else (found.dense.mean, "")
-    )
-    end = "" if group.compressed or found.epoch == group.epochs else f" up to epoch {found.epoch:g}"
-    mean = f", mean of the last {found.epochs} epochs" if found.epochs > 1 else ""
-    return (
-        f"{found.ours.mean:.2f} %, where dense {whose}has {dense:.2f} % ({_draw.model_name(group.model)}, "
-        f"{group.nodes} nodes, {group.schedule}{end}{mean}, {group.settings['precision']}, n = {found.ours.n}, "
-        f"{_draw.data_name(group.data)})"
-    )
+        return _of_runs(f"{100 * group.curve[-1]['test_accuracy']:.2f} %", _told(group))
+    if found := near_dense.longest(data, name, groups.default(near_dense.MODEL, "density")):
+        told = _told(found.group) | {"n": found.ours.n, "epochs averaged": found.epochs}
+        if not found.group.compressed and found.epoch != found.group.epochs:
+            told["schedule"] += f" up to epoch {found.epoch:g}"
+        return _of_runs(f"{found.ours.mean:.2f} %, where dense {_dense(found)} %", told)
+    row = _among_families(name, data)  # whose schedule names what is not by the algorithm's own rules
+    return None if row is None else _of_runs(f"{100 * row['test_accuracy']:.2f} %", row)
 
 
-def _of_a_variant(name: str, data: Results) -> str | None:
-    """Returns the accuracy of runs by other rules than the algorithm's own, which the schedule's words name."""
-    row = _among_families(name, data)
-    if row is None:
-        return None
+def _told(group: Group) -> Row:
+    of_group = {name: getattr(group, name) for name in ("model", "nodes", "schedule", "n", "data")}
+    return of_group | {"precision": group.settings["precision"], "epochs averaged": 1}
+
+
+def _of_runs(accuracy: str, row: Row) -> str:
     mean = f", mean of the last {row['epochs averaged']} epochs" if row["epochs averaged"] > 1 else ""
     return (
-        f"{100 * row['test_accuracy']:.2f} % ({_draw.model_name(row['model'])}, {row['nodes']} nodes, "
-        f"{row['schedule']}{mean}, {row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
+        f"{accuracy} ({_draw.model_name(row['model'])}, {row['nodes']} nodes, {row['schedule']}{mean}, "
+        f"{row['precision']}, n = {row['n']}, {_draw.data_name(row['data'])})"
     )
+
+
+def _dense(found: near_dense.Beside) -> str:
+    """Says what dense has there, of the same seeds if it has any of them."""
+    each = found.dense.accuracies
+    if shared := [each[seed] for seed in found.ours.accuracies if seed in each]:
+        return f"of the same seed{'s' * (len(shared) > 1)} has {statistics.fmean(shared):.2f}"
+    return f"has {found.dense.mean:.2f}"
 
 
 def _among_families(name: str, data: Results) -> Row | None:

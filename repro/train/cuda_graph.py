@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from repro import algorithms
 from repro.cluster import threads
-from repro.cluster.devices import device_of
-from repro.cluster.environment import Place
+from repro.cluster.devices import of_first
 from repro.config.schema import Config
 from repro.models._dropout import Dropout
 
@@ -90,5 +89,5 @@ def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
         ),
         # one that records gives memory back, on all GPUs of its process: on one where another waits, that is for good
         (threads.gpus(config) > 1, "ranks that are threads have a GPU each, and cluster=processes is not typed"),
-        (device_of(config, Place(0, 1, 0, 1)).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
+        (of_first(config).type != "cuda", "needs a GPU, and the ranks compute on the CPU"),
     ]

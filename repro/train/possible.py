@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 
 from repro import algorithms, models
-from repro.cluster.devices import device_of
-from repro.cluster.environment import Place
+from repro.cluster.devices import of_first
 from repro.config.schema import Config, ConfigError
 from repro.train import combinations
 
 
 def check(config: Config) -> None:
     """Raises ConfigError for an algorithm, model, device or combination that is impossible; leaves no files."""
-    device_of(config, Place(0, 1, 0, 1))  # refuses a GPU that is not there, or not taken
+    of_first(config)  # refuses a GPU that is not there, or not taken
     algorithms.load(config.algo, 8)  # an option's value that no range forbids
     model = models.sized_only(config)  # takes no memory, whatever the model
     if config.batch_per_node == 1 and config.data.image_size:

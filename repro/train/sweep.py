@@ -134,9 +134,9 @@ def _slow_precision(left: list[Config]) -> str | None:
 def _on_cpu(config: Config) -> bool:
     if config.device != "auto":
         return config.device == "cpu"
-    from repro.cluster.devices import device_of  # loads torch
+    from repro.cluster.devices import of_first  # loads torch
 
-    return device_of(config, environment.Place(0, 1, 0, 1)).type == "cpu"
+    return of_first(config).type == "cpu"
 
 
 def _many(configs: list[Config]) -> bool:

@@ -115,8 +115,8 @@ def test_messages_in_memory_are_refused_where_ranks_have_none_in_common(tmp_path
 
 
 def test_threads_on_several_gpus_record_no_graphs(tmp_path, monkeypatch):
-    for module in (threads, cuda_graph):
-        monkeypatch.setattr(module, "device_of", lambda config, place: torch.device("cuda", place.rank % 2))
+    monkeypatch.setattr(threads, "device_of", lambda config, place: torch.device("cuda", place.rank % 2))
+    monkeypatch.setattr(cuda_graph, "of_first", lambda config: torch.device("cuda", 0))
     assert combinations.allows(config(tmp_path, "cuda_graph=on", "nodes=1"))
     with pytest.raises(ConfigError, match="threads have a GPU each, and cluster=processes is not typed"):
         combinations.check(config(tmp_path, "cuda_graph=on", "nodes=2"))
