@@ -155,6 +155,22 @@ def _texts(override: Any) -> list[str]:
     return texts
 
 
+def swept(experiment: str) -> list[str]:
+    """Returns the keys that the experiment sweeps, each once. Raises ConfigError."""
+    return list(dict.fromkeys(key for part in _blocks(experiment) for key in part))
+
+
+def _blocks(experiment: str) -> list[dict[str, Any]]:
+    """Returns the mappings under `sweep:`, one of no keys where there is none."""
+    text = (groups.conf_folder() / "experiment" / f"{experiment}.yaml").read_text()
+    sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
+    parts = sweep if isinstance(sweep, list) else [sweep]
+    if not all(isinstance(part, dict) for part in parts):
+        where = f"conf/experiment/{experiment}.yaml"
+        raise ConfigError(f"{where}: sweep: has lines of KEY: [VALUES], or a list of such blocks.")
+    return parts
+
+
 def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dict[str, list], dict[str, list[str]]]]:
     """Returns the mappings under `sweep:`, each with the overrides that replace what it has.
 
@@ -164,11 +180,7 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
     """
     if not name:
         return [({}, given)]
-    text = (groups.conf_folder() / "experiment" / f"{name}.yaml").read_text()
-    sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
-    parts = sweep if isinstance(sweep, list) else [sweep]
-    if not all(isinstance(part, dict) for part in parts):
-        raise ConfigError(f"conf/experiment/{name}.yaml: sweep: has lines of KEY: [VALUES], or a list of such blocks.")
+    parts = _blocks(name)
     # an empty list is a value (density_warmup): nobody sweeps over nothing
     chosen = [({k: v if v and isinstance(v, list) else [v] for k, v in part.items()}, given) for part in parts]
     for k, texts in given.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from repro.config.schema import ConfigError
-from repro.report import page_parts, reference, summaries
+from repro.report import page_parts, reference, repeat, summaries
 from repro.report.summaries import Results
 from repro.whole_files import write_whole
 
@@ -26,6 +26,7 @@ PARTS: dict[str, Part] = {
     "measured": page_parts.measured,
     "differences": page_parts.differences,
     "items": page_parts.items,
+    "trainings": repeat.part,
     "algorithms": page_parts.algorithms,
     "keys": lambda _, __: reference.keys(),
     "options": lambda _, group: reference.options(group),

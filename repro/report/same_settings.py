@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from repro.config.schema import from_dict
+from repro.config.schema import Config, from_dict
 from repro.data import Content
 from repro.json_text import json_text
 
@@ -23,7 +23,16 @@ def identity(group: Group, whole: bool = False) -> str:
     settings = group["settings"]
     if whole:
         settings = settings | {"epochs": settings["schedule_epochs"]}
-    return _run_id(json_text(settings | {"seed": 0, "data": settings["data"] | {"root": ".", "fingerprint": ""}}))
+    return _run_id(json_text(_of_a_run(settings)))
+
+
+def config(settings: dict[str, Any]) -> Config:
+    """Returns a group's settings as a run of seed 0 has them. Raises ConfigError."""
+    return from_dict(_of_a_run(settings))
+
+
+def _of_a_run(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"seed": 0, "data": settings["data"] | {"root": ".", "fingerprint": ""}}
 
 
 @cache  # every figure asks for every group, most more than once
