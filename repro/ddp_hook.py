@@ -19,7 +19,7 @@ from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
-from repro.user_loop import check_finite, check_form, check_place, connect, make, place
+from repro.user_loop import asked, check_alike, check_finite, check_form, check_place, connect, make, place
 
 LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
 WHAT = "the hook"  # in messages
@@ -84,6 +84,8 @@ class State:
         gradient, layers = bucket.buffer(), bucket.parameters()
         if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
             collective = connect(self.group, gradient.device).aside()
+            own = {**asked(self.algo, self.density), "on_nonfinite": "skip" if self.skips else "stop"}
+            check_alike("distributed.State", own, collective)
             here = place(self.algo, collective)
             if self.place:
                 check_place(self.place, here, WHAT)

@@ -17,7 +17,7 @@ from repro.config import compose, groups
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.ddp_hook import State, hook
-from repro.user_loop import check_finite, check_form, check_place, connect, make, place
+from repro.user_loop import asked, check_alike, check_finite, check_form, check_place, connect, make, place
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
@@ -51,7 +51,8 @@ def wrap(
     optimizer's state, and the model's where ranks hold different weights. Every rank takes every step: where a
     GradScaler skips one for itself, the others wait for it (in DistributedDataParallel, `State` can skip on all).
 
-    Raises ConfigError, here or at the step, for what would train something else than was meant: an optimizer with
+    Raises ConfigError, here or at the step, for what would train something else than was meant: ranks that call this
+    for other options, seeds, densities or layers (no algorithm lets them differ), an optimizer with
     momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
     before this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is
     frozen or unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch
@@ -75,6 +76,7 @@ def wrap(
     check_momentum(algo, optimizer)
     layers = trainable(model, optimizer)
     collective = connect(group, layers[0].device)
+    check_alike("distributed.wrap", asked(algo, density) | described(model, layers), collective)
     start = Collective(collective.transport)  # counts apart from the steps
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         tensor.data.copy_(start.broadcast(tensor.data))
@@ -250,6 +252,15 @@ def trainable(model: nn.Module, optimizer: Optimizer) -> list[nn.Parameter]:
         found = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
         raise ConfigError(f"the parameters are {found}: all must be of one dtype on one device")
     return layers
+
+
+def described(model: nn.Module, layers: Sequence[Tensor]) -> dict[str, str]:
+    """Returns what ranks must have alike of a model: the form of each tensor by its name, and whether it is trained."""
+    trained = set(map(id, layers))
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    return {
+        name: f"{list(x.shape)} of {x.dtype}, {'trained' if id(x) in trained else 'not trained'}" for name, x in tensors
+    }
 
 
 def parameters(optimizer: Optimizer) -> list[Tensor]:

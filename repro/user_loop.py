@@ -1,5 +1,6 @@
 """Has what `wrap` and DDP's hook share: the user's process group, the algorithm for their parameters, its state."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -40,6 +41,25 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
         return GroupTransport(cast(dist.ProcessGroup, more), wire)
 
     return Collective(GroupTransport(whole, wire, again))
+
+
+def asked(algo: Algo, density: float | None) -> dict[str, Any]:
+    """Returns what a call asks for, as typed: the algorithm, its options, and the density of one that has it."""
+    fields = dataclasses.asdict(algo)
+    return {"algo": fields.pop("name"), **fields.pop("options"), **fields, "density": density if algo.sparse else None}
+
+
+def check_alike(call: str, own: dict[str, Any], collective: Collective) -> None:
+    """Raises ConfigError on all ranks where one has asked the `call` for something else than another has.
+
+    Each would train a model of its own, or wait for messages of other sizes. Not in the traffic of steps.
+    """
+    first, *others = Collective(collective.transport).gather_objects(own)
+    for rank, other in enumerate(others, 1):
+        for key in {**first, **other}:
+            if first.get(key, "none") != other.get(key, "none"):
+                unlike = f"rank {rank} has {key}={other.get(key, 'none')}, rank 0 {key}={first.get(key, 'none')}"
+                raise ConfigError(f"{unlike}: all ranks call {call} alike")
 
 
 def check_finite(gradient: Tensor, instead: str) -> None:

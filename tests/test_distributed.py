@@ -104,6 +104,23 @@ def test_ddps_hook_where_buckets_change_later_and_where_it_fails(ranks):
     assert all("the algorithm failed" in rank["broken_hook"] for rank in ranks)
 
 
+def test_ranks_that_call_unlike_are_told_on_all_of_them(ranks):
+    """They trained two models without a word, or waited for messages of another size until gloo ended the process."""
+    expected = [
+        "rank 1 has gain=10.0, rank 0 gain=1.0: all ranks call distributed.wrap alike",
+        "rank 1 has route=tree, rank 0 route=butterfly: all ranks",
+        "rank 1 has seed=1, rank 0 seed=0: all ranks",
+        "rank 1 has density=0.5, rank 0 density=0.1: all ranks",
+        "rank 1 has algo=dense, rank 0 algo=topk: all ranks",
+        "rank 1 has weight=[3, 10] of torch.float32, trained, rank 0 weight=[4, 10] of torch.float32, trained",
+        "nothing was raised",
+        "rank 1 has density=0.5, rank 0 density=0.1: all ranks call distributed.State alike",
+        "rank 1 has on_nonfinite=skip, rank 0 on_nonfinite=stop: all ranks call distributed.State alike",
+    ]
+    for rank in ranks:
+        assert all(a.startswith(b) for a, b in zip(rank["called_unlike"], expected, strict=True)), rank["called_unlike"]
+
+
 def test_a_step_that_overflows_on_one_rank_is_skipped_on_all(ranks):
     """What was not finite had stayed in the residual, and no later step moved the weights."""
     one, other = (rank["overflowed"] for rank in ranks)
