@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, cast
 
 import torch
@@ -37,10 +38,19 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
     wire = device if f"{device.type}:nccl" in backend else torch.device("cpu")
 
     def again(number: int) -> GroupTransport:
-        more = dist.new_group(ranks, backend=backend, use_local_synchronization=True)
+        more = dist.new_group(ranks, timeout(whole, wire), backend, use_local_synchronization=True)
         return GroupTransport(cast(dist.ProcessGroup, more), wire)
 
     return Collective(GroupTransport(whole, wire, again))
+
+
+def timeout(group: dist.ProcessGroup, wire: torch.device) -> timedelta | None:
+    """Returns how long a message of the group may take; None, for PyTorch's default, where it does not say."""
+    try:
+        found: timedelta = group._get_backend(wire).options._timeout  # there is a public way to set it, none to ask
+    except (AttributeError, RuntimeError):
+        return None
+    return found
 
 
 def asked(algo: Algo, density: float | None) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 import copy
 from contextlib import nullcontext
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 import torchrun_loops
 from torchrun_loops import network
 
-from repro import distributed
+from repro import distributed, user_loop
 from repro.config.compose import algorithm, compose
 from repro.config.schema import ConfigError
 from repro.density import entries
@@ -76,6 +78,16 @@ def test_wrapped_without_ranks_or_with_the_wrong_parameters():
     model.second.double()
     with pytest.raises(ConfigError, match="torch.float32 on cpu, torch.float64 on cpu: all must be of one dtype"):
         distributed.wrap(model, optimizer, "gtopk")
+
+
+def test_messages_beside_training_have_the_timeout_of_the_users_group(alone):
+    """They had PyTorch's 30 minutes, as those of the hook and of async_average are sent over a group of their own."""
+    cpu, limit = torch.device("cpu"), timedelta(seconds=77)
+    group = dist.new_group([0], timeout=limit)
+    beside = distributed.connect(group, cpu).aside().transport
+    beside.all_reduce(torch.ones(1))
+    assert beside.group is not group and beside.group._get_backend(cpu).options._timeout == limit
+    assert user_loop.timeout(object(), cpu) is None  # PyTorch has no public way to ask, and may change
 
 
 def test_a_model_inside_ddp_is_not_wrapped_again(alone):
