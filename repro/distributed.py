@@ -56,8 +56,9 @@ def wrap(
     momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
     before this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is
     frozen or unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch
-    leaves them out, and may get none later; one without a gradient in a later step counts as zeros. The first step is
-    the first in which any parameter has a gradient; a run that is resumed goes on with what was in use.
+    leaves them out, and may get none later, unless they are given zeros in that step; one without a gradient in a later
+    step counts as zeros. The first step is the first in which any parameter has a gradient; a run that is resumed goes
+    on with what was in use.
     """
     if not isinstance(model, nn.Module):
         raise ConfigError("distributed.wrap takes the model first, then the optimizer")
@@ -163,7 +164,8 @@ class Node:
             elif not in_use:
                 raise ConfigError(
                     f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
-                    "distributed.wrap, which leaves out what is unused: let every parameter have one in the first step"
+                    "distributed.wrap, which leaves out what is unused: let every parameter have one in the first step. "
+                    "Where p of model.parameters() has none, type `p.grad = torch.zeros_like(p)` before that step"
                 )
             elif layer.grad is not view:
                 view.copy_(layer.grad)

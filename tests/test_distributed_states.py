@@ -1,6 +1,7 @@
 """Saved states of the library for own loops: what they hold, and what is refused."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -155,6 +156,25 @@ def test_a_resumed_run_goes_on_with_a_layer_that_its_first_step_does_not_use(alo
     assert torch.equal(straight, train(*branches(state), [False, True]))
     del state["optimizer"]["state"]["repro"]["used"]  # a file from before
     train(*branches(state), [True, False])
+
+
+def test_a_layer_that_begins_later_is_trained_where_the_first_step_has_zeros_for_it(alone):
+    """So says the error of its first gradient, which said to use it at once."""
+    model, optimizer = branches()
+    train(model, optimizer, [False])
+    with pytest.raises(ConfigError, match="p.grad = torch.zeros_like") as told:
+        train(model, optimizer, [True])
+    (line,) = re.findall("`(.*?)`", str(told.value))
+    model, optimizer = branches()
+    before = model.second.weight.detach().clone()
+    model(torch.ones(2, 4), False).square().sum().backward()
+    for p in model.parameters():
+        if p.grad is None:
+            exec(line, {"p": p, "torch": torch})
+    optimizer.step()
+    assert torch.equal(model.second.weight, before)
+    train(model, optimizer, [True, True])
+    assert not torch.equal(model.second.weight, before)
 
 
 def test_a_step_before_any_backward_settles_nothing(alone):
