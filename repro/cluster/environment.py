@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 FIRST_PORT, PORTS = 15_000, 15_000  # below 32768: Linux gives those from there on to outgoing connections
 TRIES = 16  # ports that one job step tries
+OF_SLURM = (
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_JWT",
+    "SLURM_CLUSTERS",
+)  # say where SLURM is, and not what a job has
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,29 @@ def start(env: Mapping[str, str] = os.environ) -> str | None:
     """Returns this start of this SLURM job as "JOB.RESTARTS", or None; SLURM ends one before it begins the next."""
     name = job(env)
     return name and f"{name}.{env.get('SLURM_RESTART_COUNT', '0')}"
+
+
+def step(env: Mapping[str, str] = os.environ) -> str | None:
+    """Returns what the ranks of one start have in common, and no other start of the same job has; None of a shell."""
+    if _of_torchrun(env):
+        return (
+            f"torchrun {env.get('TORCHELASTIC_RUN_ID', '')} {env.get('MASTER_ADDR', '')}:{env.get('MASTER_PORT', '')}"
+        )
+    with suppress(ConfigError):  # half of what srun sets is refused before a run, and here somebody asks in a shell
+        place = discover(env)
+        return None if place is None else place.token
+    return None
+
+
+def outside_of_jobs(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the environment without what SLURM told this job and what the user told squeue.
+
+    An array that is submitted from inside a job would take its binding to cores and its restarts for its own, and
+    squeue with SQUEUE_STATES would not tell all that waits.
+    """
+    return {
+        name: value for name, value in env.items() if name in OF_SLURM or not name.startswith(("SLURM_", "SQUEUE_"))
+    }
 
 
 def first_host(nodelist: str) -> str:

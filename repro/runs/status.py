@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from repro import metric, screen
+from repro.cluster import environment
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES, OPEN
 from repro.config.schema import Config, RunError
 from repro.runs import lock, metrics, missing, run_folder
@@ -123,7 +124,8 @@ def queued(results: Path) -> tuple[dict[Path, Job], str]:
         return {}, ""
     command = ["squeue", "--me", "--noheader", "--array", "--format=%j|%K|%T|%r"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        env = environment.outside_of_jobs()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {}, str(error)
     if done.returncode:

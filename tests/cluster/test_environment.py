@@ -119,6 +119,15 @@ def test_ranks_of_srun_with_its_numbers_copied_where_torchrun_has_its_own_are_sr
             discover(SRUN | copied | torchrun)
 
 
+def test_a_step_is_what_the_ranks_of_one_start_have_in_common() -> None:
+    torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "n1"}
+    other = {"SLURM_STEP_ID": "7"}
+    assert environment.step(SRUN) == environment.step(SRUN | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
+    assert len({environment.step(SRUN | more) for more in ({}, other, {"SLURM_RESTART_COUNT": "9"}, torchrun)}) == 4
+    assert environment.step({}) is environment.step(SRUN | {"SLURM_STEP_NUM_TASKS": "1"}) is None
+    assert environment.step({"RANK": "0", "SLURM_STEP_NUM_TASKS": "many"}) is None
+
+
 def test_a_lab_is_refused_to_ranks_that_a_launcher_started(monkeypatch):
     """They would send over no shaped link, and what that takes would be said to be measured on one."""
     (asked,) = compose(["cluster=lab", "nodes=4"])
