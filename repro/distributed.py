@@ -164,8 +164,8 @@ class Node:
             elif not in_use:
                 raise ConfigError(
                     f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
-                    "distributed.wrap, which leaves out what is unused: let every parameter have one in the first step. "
-                    "Where p of model.parameters() has none, type `p.grad = torch.zeros_like(p)` before that step"
+                    "distributed.wrap, which leaves out unused ones: let every parameter have one in the first step, "
+                    "if need be of zeros. Type `p.grad = torch.zeros_like(p)` before that step, for a parameter p"
                 )
             elif layer.grad is not view:
                 view.copy_(layer.grad)

@@ -2,13 +2,16 @@
 
 import copy
 import re
+from pathlib import Path
 
 import pytest
 import torch
 import torchrun_loops
 from torchrun_loops import network
 
-from repro import distributed
+from repro import algorithms, distributed
+from repro.config import groups
+from repro.config.compose import algorithm
 from repro.config.schema import ConfigError
 
 
@@ -182,3 +185,11 @@ def test_a_step_before_any_backward_settles_nothing(alone):
     model, optimizer = branches()
     optimizer.step()
     assert torch.equal(train(model, optimizer, [True, False]), train(*branches(), [True, False]))
+
+
+def test_the_page_says_of_all_algorithms_that_mix_weights_whose_models_are_saved():
+    """It had each rank save the optimizer alone, and the others' weights were lost."""
+    page = " ".join((Path(__file__).parents[1] / "docs/own_loop.md").read_text().split())
+    named = re.search("([^.]*), which mix weights, a rank's weights are its own: each rank saves its model too", page)
+    mixing = {name for name in groups.group_options("algo") if algorithms.of(algorithm(name, {})).mixes}
+    assert named is not None and set(re.findall("`(.*?)`", named[1])) == mixing and "local_sgd" in mixing
