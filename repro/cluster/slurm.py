@@ -6,7 +6,9 @@ A manifest has one JSON object per line, {"run": name, "config": resolved config
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
@@ -19,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
+from repro.cluster import environment
 from repro.config.schema import Config, ConfigError, RunError, from_dict
 from repro.json_text import json_text
 from repro.screen import plural
@@ -160,7 +163,8 @@ def launchers() -> Path:
 def submit(command: list[str]) -> str:
     """Calls sbatch and returns the job's id. Raises RunError."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        env = environment.outside_of_jobs()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RunError(f"sbatch: {error}") from None
     if done.returncode:
@@ -210,8 +214,9 @@ def largest_array() -> int:
 
 
 def _stamp(folder: Path) -> str:
-    """Returns a name for this launch that no earlier one in `folder` has."""
-    now, number = time.strftime("%Y%m%d-%H%M%S"), 1
+    """Returns a name for this launch that no earlier one in `folder` has, nor one of this second in another folder."""
+    place = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:6]
+    now, number = f"{time.strftime('%Y%m%d-%H%M%S')}-{place}", 1
     while (folder / f"{now}.{number}").exists():
         number += 1
     return f"{now}.{number}"

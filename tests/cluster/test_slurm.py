@@ -269,6 +269,36 @@ def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypat
     assert [run.state for run in status.survey(tmp_path / "runs")[0]] == ["done"]
 
 
+def test_a_launch_from_inside_a_job_and_with_a_queue_told_otherwise_is_as_any_other(sweep, tmp_path, monkeypatch):
+    """The array took the shell's cores and restarts for its own; squeue left out what waits, and it was sent again."""
+    for program, text in (("squeue", "env > squeue.env"), ("sbatch", "env > sbatch.env; echo 1"), ("scontrol", "")):
+        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    job = {"SLURM_CPU_BIND": "map_cpu:1", "SLURM_RESTART_COUNT": "3", "SQUEUE_STATES": "RUNNING", "SLURM_JOB_ID": "7"}
+    kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_PARTITION": "gpu", "OMP_NUM_THREADS": "2"}
+    for name, value in (job | kept).items():
+        monkeypatch.setenv(name, value)
+    list(launch(placed(sweep, tmp_path / "runs"), None, False, []))
+    for program in ("squeue", "sbatch"):
+        told = (tmp_path / f"{program}.env").read_text().splitlines()
+        assert {f"{name}={value}" for name, value in kept.items()} <= set(told)
+        assert not {f"{name}={value}" for name, value in job.items()} & set(told), program
+
+
+def test_launches_of_one_second_into_two_folders_have_two_names(sweep, tmp_path, monkeypatch):
+    """One name stood for both, so that what waited for one folder was taken to wait for the other, and never sent."""
+    monkeypatch.setattr(slurm.time, "strftime", lambda _: "20261129-082217")
+    names = [
+        next(line for line in launch(placed(sweep, tmp_path / folder), None, True, []) if line.startswith("sbatch"))
+        for folder in ("a", "b")
+    ]
+    (first,), (second,) = (
+        [word for word in shlex.split(text) if word.startswith("--job-name=repro-20261129-082217-")] for text in names
+    )
+    assert first != second
+
+
 def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch, capsys):
     """Where all tasks died at once, `repro status` said that there were no runs."""
     answers = {"squeue": "cat queue 2>&1 && [ ! -s queue ]", "sbatch": "echo 1", "scontrol": "echo MaxArraySize=1001"}
