@@ -82,18 +82,20 @@ def shielded() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def requeue() -> str:
-    """Puts this SLURM job back into the queue, once everything is saved. Returns what to tell the user.
+def requeue() -> tuple[str, bool]:
+    """Puts this SLURM job back into the queue, once everything is saved. Returns what to tell the user, and if it did.
 
     Call it last and on rank 0 only: SLURM then ends the job's steps.
     """
     job = environment.job()
     if job is None:
-        return "type the same command to go on"
+        return "type the same command to go on", False
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM ends this process too: read its answer first
     try:
         done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True, timeout=60)
         problem = done.stderr.strip() if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         problem = str(error)
-    return f"could not requeue job {job} ({problem}): submit it again to go on" if problem else f"job {job} is requeued"
+    if problem:
+        return f"could not requeue job {job} ({problem}): submit it again to go on", False
+    return f"job {job} is requeued", True

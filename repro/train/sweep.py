@@ -98,7 +98,9 @@ def _run(
         _say("", speaks)
         ending.report(configs[: len(summaries)], summaries, given)
         if stopped and not interrupt.final and environment.job():
-            _say(preempt.requeue(), speaks)
+            text, again = preempt.requeue()
+            _say(text, speaks)
+            failures += not again  # else SLURM would book the job as completed
     return 1 if failures else 130 if interrupt.final else 0
 
 

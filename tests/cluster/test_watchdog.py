@@ -228,7 +228,7 @@ def test_programs_started_in_a_shield_survive_usr2():
 def test_requeue_outside_slurm_says_what_to_type(monkeypatch):
     for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID"):
         monkeypatch.delenv(name, raising=False)
-    assert preempt.requeue() == "type the same command to go on"
+    assert preempt.requeue() == ("type the same command to go on", False)
 
 
 def test_an_interrupt_reaches_processes(tmp_path):

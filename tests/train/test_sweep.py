@@ -1,7 +1,8 @@
-"""What is checked before the first of several runs."""
+"""What is checked before the first of several runs, and what they end with."""
 
 import errno
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import tiny_runs
 
+from repro.cluster import preempt
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.data import cifar10
@@ -46,3 +48,22 @@ def test_runs_that_are_done_are_shown_from_a_folder_for_reading_alone(
     assert "is done already" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="cannot be written: Read-only file system"):
         sweep.run(configs, lambda *_: [])
+
+
+@pytest.mark.parametrize(("answer", "code"), [("exit 0", 0), ("echo 'Requested operation is disabled' >&2; exit 1", 1)])
+def test_a_task_that_could_not_be_requeued_has_failed(
+    answer: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 0, so that SLURM, and whoever waits with afterok, took half a run for a whole one."""
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    configs = compose(["data=digits", f"results={tmp_path}", "wandb.mode=disabled"])
+    told_by_usr2 = preempt.Interrupt()
+    told_by_usr2.set()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert sweep._run(configs, lambda *_: [], told_by_usr2, None, None) == code
+    finally:
+        signal.signal(signal.SIGTERM, before)  # which a requeued process leaves to SLURM
