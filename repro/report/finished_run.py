@@ -15,7 +15,7 @@ from repro.config.schema import Config, ConfigError
 from repro.data import Content
 from repro.iteration_time import PARTS
 from repro.json_text import json_text
-from repro.runs import metrics, missing
+from repro.runs import lock, metrics, missing
 from repro.runs.status import STATES
 
 TEXT, WHOLE, NUMBER, LIST, OBJECT, NULL = str, int, float, list, dict, type(None)  # a whole number is a NUMBER too
@@ -83,11 +83,13 @@ class Run:
 def read_run(place: Path, stopped: bool = False) -> Run:
     """Returns a run that is done. Raises Damaged where it is not, or where a file of it is not as a run leaves it.
 
-    `stopped`: also one that stopped on its way, as the run of the epochs up to its last evaluation, which it equals.
+    `stopped`: also one that stopped on its way, or was killed, as the run of the epochs up to its last evaluation,
+    which it equals.
     """
     status = _object(place / "status.json", {"state": (TEXT,)})
     done = status["state"] == "done"
-    if not done and not (stopped and status["state"] in ("preempted", "failed")):
+    killed = status["state"] == "running" and lock.holder(place) is None
+    if not done and not (stopped and (killed or status["state"] in ("preempted", "failed"))):
         raise Damaged(status["state"] if status["state"] in STATES else f"status.json: no state is {status['state']!r}")
     _check(status, STATUS, "status.json")
     config = _config(place)

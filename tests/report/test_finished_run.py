@@ -301,6 +301,21 @@ def test_a_whole_schedule_that_stopped_is_a_prefix_of_it_scaled_or_not() -> None
     assert (shorter.epochs, shorter.scale_schedule, kept) == (60, False, lines[:1])
 
 
+def test_a_run_that_was_killed_stopped_and_one_that_runs_did_not(made: Config, tmp_path: Path) -> None:
+    """What a node's failure ended was called running, and left out of what had stopped."""
+    folder = copied(made, tmp_path, "killed")
+    said = json.loads((folder / "status.json").read_text())
+    (folder / "status.json").write_text(json.dumps(said | {"state": "running"}))
+    (why,) = collect(tmp_path, stopped=True)[1]
+    assert "another schedule" in why  # the made run is too short to be a prefix: it was read as one that stopped
+    (why,) = collect(tmp_path)[1]
+    assert why.endswith(": running")
+    held = lock.Lock(folder)
+    (why,) = collect(tmp_path, stopped=True)[1]
+    held.release()
+    assert why.endswith(": running")
+
+
 @pytest.mark.parametrize(("step", "missing"), [(-1, False), (1, True)])
 def test_a_run_that_failed_behind_its_status_is_not_damaged(
     step: int, missing: bool, made: Config, tmp_path: Path
