@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import environment
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import write_items
@@ -28,7 +29,8 @@ def suggest(
     No command trains longer than what was typed, or than one epoch.
     """
     first = configs[0]
-    alone = first.cluster.name != "environment"  # else a launcher starts the ranks, with words that are not known here
+    # else a launcher starts the ranks, with words that are not known here
+    alone = first.cluster.name != "environment" and environment.discover() is None
     if any(summary["state"] != "done" for summary in summaries):
         folder = [] if first.results == "results/runs" else ["--results", _path(first.results)]
         again = given is not None and alone

@@ -204,6 +204,17 @@ def test_nothing_is_offered_that_would_be_refused(words: str) -> None:
             assert all(map(combinations.allows, compose(command[2:]))), command
 
 
+def test_ranks_that_srun_started_are_not_offered_a_command_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Typed where srun is not, it would start all of them there, as threads."""
+    assert any(command[:2] == ["repro", "run"] for command in offered("algo=gtopk nodes=2 steps=2 data=digits")[1])
+    torchrun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in (torchrun | {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}).items():
+        monkeypatch.setenv(name, value)
+    for state in ("done", "failed"):
+        _, commands = offered("algo=gtopk nodes=2 steps=2 data=digits", state=state)
+        assert commands and not any(command[:2] == ["repro", "run"] for command in commands)
+
+
 def test_ranks_that_only_a_launcher_starts_are_not_offered_a_command_without_it() -> None:
     """`repro run cluster=environment ...` was, which is refused where neither torchrun nor srun starts it."""
     for state in ("done", "failed"):
