@@ -147,7 +147,7 @@ def _kernel() -> str:
 def _this_process() -> dict[str, Any]:
     return {
         "pid": os.getpid(), "start": process_start(os.getpid()), "host": socket.gethostname(),
-        "kernel": _kernel(), "job": environment.start(),
+        "kernel": _kernel(), "job": environment.start(), "step": environment.step(),
     }  # fmt: skip
 
 

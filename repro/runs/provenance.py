@@ -9,20 +9,23 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.cluster import environment
 from repro.runs import machine
 
 MACHINE = (  # what seconds depend on
     "host", "platform", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device",
 )  # fmt: skip
 BFLOAT16 = "bfloat16"  # the key for which arithmetic of it a run had; old folders do not say
+CODE = (":/repro", ":/conf", ":/pyproject.toml")  # what a run's result comes from, as git names it from the root
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 
 def describe(device: str, data: str) -> dict[str, Any]:
-    """Returns everything that is known before the first step. No environment variable enters it."""
+    """Returns everything that is known before the first step. Of the environment only the SLURM job enters it."""
     return {
         "argv": shlex.join(["repro", *sys.argv[1:]]),
         "git": git(Path(__file__).parents[1]),
@@ -38,7 +41,30 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "gpus": gpus(),
         "device": device,
         "data": data,
+        **({"job": job} if (job := environment.start()) else {}),
     }
+
+
+def of_rank(device: str) -> dict[str, Any]:
+    """Returns on what a rank's rounding depends, and where it is."""
+    return {
+        "host": socket.gethostname(),
+        "processor": machine.processor(),
+        "threads": threads(),
+        "device": device.partition(":")[0],
+        "gpus": gpus(),
+    }
+
+
+def of_ranks(each: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what `of_rank` gave on all ranks: alike ones are one entry, whose `ranks` are their numbers."""
+    found: list[dict[str, Any]] = []
+    for number, one in enumerate(each):
+        entry = next((entry for entry in found if entry | one == entry), None)
+        if entry is None:
+            found.append(entry := {"ranks": [], **one})
+        entry["ranks"].append(number)
+    return found
 
 
 def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
@@ -52,6 +78,7 @@ def rounds_unlike(before: dict[str, Any], now: dict[str, Any]) -> str:
             ("number of threads", [said.get("threads") for said in (before, now)]),
             ("arithmetic of bfloat16", [said.get(BFLOAT16) for said in (before, now)]),
             ("torch", [_torch(said.get("versions")) for said in (before, now)]),
+            ("device, processor or number of threads on other ranks", [_other_ranks(said) for said in (before, now)]),
         )
         if None not in own and own[0] != own[1]
     ]
@@ -70,6 +97,16 @@ def _gpu_names(said: dict[str, Any]) -> set[str] | None:
     return set(map(str, names)) if _device(said) == "cuda" and isinstance(names, list) else None
 
 
+def _other_ranks(said: dict[str, Any]) -> dict[int, list[Any]] | None:
+    """Returns on what the rounding of each rank but the first depends; None of a record that does not say."""
+    entries = said.get("ranks")
+    try:
+        parts = ("processor", "threads", "device", "gpus")
+        return {rank: [one[part] for part in parts] for one in entries for rank in one["ranks"] if rank}  # type: ignore[union-attr]
+    except (TypeError, KeyError):
+        return None
+
+
 def _torch(versions: Any) -> Any:
     return versions.get("torch") if isinstance(versions, dict) else None
 
@@ -80,7 +117,10 @@ def of_machine(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def git(package: Path) -> dict[str, Any] | None:
-    """Returns the commit and whether files differ from it; None unless the repository holds the package itself."""
+    """Returns the commit and whether code or configurations differ from it; results and logs beside them do not count.
+
+    None unless the repository holds the package itself.
+    """
 
     def ask(*words: str) -> str:
         return subprocess.run(
@@ -90,7 +130,8 @@ def git(package: Path) -> dict[str, Any] | None:
     try:
         if not ask("ls-files", "cli.py"):
             return None
-        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
+        changed = ask("status", "--porcelain", "--", *CODE)
+        return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(changed)}
     except (OSError, subprocess.SubprocessError):
         return None
 

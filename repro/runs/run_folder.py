@@ -48,16 +48,17 @@ class RunFolder:
         draw: Draw | None = None,
         waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
         arithmetic: str | None = None,
+        ranks: Sequence[dict[str, Any]] = (),
     ):
         """`waits(what)` is held while W&B or the terminal may stall, so that no other rank takes this one for hung.
 
-        `arithmetic`: that of bfloat16, None where there is none.
+        `arithmetic`: that of bfloat16, None where there is none. `ranks`: what `provenance.of_rank` says of each.
         """
         self.config, self.folder, self.draw, self.waits = config, config.folder, draw, waits
         self.step, self.steps = 0, 0
         self.said = ""
         self.description, self.device, self.fingerprint = description, str(device), fingerprint
-        self.arithmetic = arithmetic
+        self.arithmetic, self.ranks = arithmetic, ranks
 
     def __enter__(self) -> RunFolder:
         self.lock = Lock(self.folder)
@@ -76,6 +77,7 @@ class RunFolder:
         self.provenance = {
             **provenance.describe(self.device, self.description),
             **({provenance.BFLOAT16: self.arithmetic} if self.arithmetic else {}),
+            **({"ranks": provenance.of_ranks(self.ranks)} if self.ranks else {}),
             same_code.KEY: same_code.digests(self.config),
             "fingerprint": self.fingerprint,
             "start": _now(),
@@ -205,7 +207,8 @@ def failed(config: Config, error: str) -> None:
 def _fail(config: Config, error: str, states: Sequence[str]) -> None:
     folder = config.folder
     status, owner = read_object(folder / "status.json"), lock.holder(folder)
-    ours = owner is None or owner["pid"] == os.getpid() or owner.get("job") == (environment.start() or "none")
+    step = environment.step()  # a rank of the owner's own start, on another machine perhaps
+    ours = owner is None or owner["pid"] == os.getpid() or (step is not None and owner.get("step") == step)
     with suppress(OSError):  # the error itself still reaches the screen
         if not (folder / "status.json").exists() and ours:
             folder.mkdir(parents=True, exist_ok=True)
@@ -281,7 +284,8 @@ def _kept_aside(folder: Path) -> Path:
 
 def _session(record: dict[str, Any]) -> dict[str, Any]:
     said = {name: record.get(name) for name in ("argv", "git", "versions", "threads", "start", "end", "resumed_at")}
-    said |= {name: record[name] for name in (same_code.KEY, provenance.BFLOAT16) if name in record}
+    kept = (same_code.KEY, provenance.BFLOAT16, "ranks", "job")  # where it says them
+    said |= {name: record[name] for name in kept if name in record}
     return said | provenance.of_machine(record)
 
 

@@ -12,7 +12,7 @@ from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
-from repro.runs import done, machine, progress, run_folder, same_data
+from repro.runs import done, machine, progress, provenance, run_folder, same_data
 from repro.train import possible, timed_only
 from repro.train.hierarchical import elsewhere
 from repro.train.precision import of_bfloat16
@@ -75,8 +75,9 @@ def load_data(config: Config) -> Dataset:
 
 def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | None = None) -> dict[str, Any]:
     """Does one rank's whole run. Rank 0 keeps the run folder and returns its summary."""
-    seen = rank.control.gather_objects((run_folder.state(config.folder), data.fingerprint))
-    if strays := [str(number) for number, (_, fingerprint) in enumerate(seen) if fingerprint != seen[0][1]]:
+    here = provenance.of_rank(str(rank.device))
+    seen = rank.control.gather_objects((run_folder.state(config.folder), data.fingerprint, here))
+    if strays := [str(number) for number, (_, fingerprint, _) in enumerate(seen) if fingerprint != seen[0][1]]:
         raise RunError(
             f"rank {', '.join(strays)} has other data under data.root={config.data.root} than rank 0: "
             "`repro data status` on each machine shows their fingerprints"
@@ -90,9 +91,16 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
-    arithmetic = of_bfloat16(config.precision, rank.device.type)
+    arithmetic, ranks = of_bfloat16(config.precision, rank.device.type), [place for _, _, place in seen]
     with run_folder.RunFolder(
-        config, data.description, rank.device, data.fingerprint, write_items.of_experiment, rank.waits, arithmetic
+        config,
+        data.description,
+        rank.device,
+        data.fingerprint,
+        write_items.of_experiment,
+        rank.waits,
+        arithmetic,
+        ranks,
     ) as folder:
         try:
             Training(config, rank, data, folder).run(before_run)

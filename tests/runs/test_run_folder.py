@@ -101,6 +101,22 @@ def test_other_gpus_are_told_and_another_of_them_is_not() -> None:
     assert "(with another device, which" in provenance.rounds_unlike(cpu, one)
 
 
+def test_what_rounds_unlike_on_other_ranks_is_told() -> None:
+    """Rank 0 alone was looked at."""
+
+    def session(*ranks: dict[str, object]) -> dict[str, object]:
+        usual = {"host": "n1", "processor": {"model": 1}, "threads": 1, "device": "cpu", "gpus": []}
+        return {"ranks": provenance.of_ranks([usual | rank for rank in ranks])}
+
+    before = session({}, {"host": "n2"})
+    assert [entry["ranks"] for entry in session({}, {}, {"threads": 2}, {})["ranks"]] == [[0, 1, 3], [2]]  # type: ignore[attr-defined]
+    assert provenance.rounds_unlike(before, session({}, {"host": "n3"})) == ""
+    assert provenance.rounds_unlike(before, {}) == provenance.rounds_unlike({"ranks": "damaged"}, before) == ""
+    for other in ({"threads": 2}, {"processor": {"model": 2}}, {"device": "cuda"}):
+        said = provenance.rounds_unlike(before, session({}, other))
+        assert said == " (with another device, processor or number of threads on other ranks, which may round unlike)"
+
+
 def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> None:
     with pytest.raises(ValueError, match="broken"), open_folder(config) as folder:
         folder.status("running", 3, 9)
@@ -184,6 +200,49 @@ def test_git_is_the_packages_own_or_nothing(tmp_path: Path) -> None:
     assert provenance.git(tmp_path) is None
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     assert provenance.git(tmp_path) is None  # installed inside somebody's repository
+
+
+def test_a_log_beside_the_code_changes_no_code(tmp_path: Path) -> None:
+    """Any file in the checkout did, as a log of a batch script, so that every run there was said to be of no commit."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for name in ("repro/cli.py", "conf/config.yaml", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+
+    def dirty() -> bool:
+        said = provenance.git(tmp_path / "repro")
+        assert said is not None
+        return bool(said["dirty"])
+
+    (tmp_path / "repro-12_1.log").touch()
+    assert not dirty()
+    (tmp_path / "conf" / "mine.yaml").touch()
+    assert dirty()
+
+
+def test_a_second_start_in_one_job_leaves_the_status_of_the_first(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no folder, and wrote into that of the run that lives that it had failed."""
+    srun = {
+        "JOB_ID": "7", "STEP_ID": "0", "PROCID": "0", "LOCALID": "0", "NODEID": "0", "STEP_NUM_TASKS": "2",
+        "STEP_TASKS_PER_NODE": "2", "STEP_NODELIST": "localhost",
+    }  # fmt: skip
+    for name, value in srun.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    with open_folder(config) as folder:
+        owner = config.folder / "owner.json"
+        owner.write_text(json.dumps(json.loads(owner.read_text()) | {"pid": 1, "host": "elsewhere"}))
+        monkeypatch.setenv("SLURM_STEP_ID", "1")
+        run_folder.failed(config, "another step")
+        assert run_folder.state(config.folder) == "running"
+        monkeypatch.setenv("SLURM_STEP_ID", "0")
+        monkeypatch.setenv("SLURM_PROCID", "1")
+        run_folder.failed(config, "a rank of this step")
+        assert run_folder.state(config.folder) == "failed"
+        folder.lock.stopped.set()
 
 
 HOLD = "import sys, time; from repro.runs.lock import Lock; from pathlib import Path\n"
