@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
+from torch.optim import Optimizer
 
 from repro import algorithms
 from repro.algorithms import Algorithm
@@ -19,7 +20,17 @@ from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
-from repro.user_loop import asked, check_alike, check_finite, check_form, check_place, connect, make, place
+from repro.user_loop import (
+    asked,
+    check_alike,
+    check_finite,
+    check_form,
+    check_momentum,
+    check_place,
+    connect,
+    make,
+    place,
+)
 
 LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
 WHAT = "the hook"  # in messages
@@ -34,7 +45,10 @@ class State:
     the new DDP has not formed the buckets that were saved, the gradient is put together as they have it, and sent
     after backward, not beside it. A state saved within the first two steps begins with them again.
 
-    The hook does not see the optimizer, which must have no momentum where the algorithm or `correction` brings one.
+    The optimizer must have no momentum where the algorithm or `correction` brings one, or a gain stands in its place:
+    gtopk_corrected, gtopk_exact, onebit and scalecom have a gain of 10 unless gain=1 is given, and updates 10 times as
+    large. The hook sees the optimizer only if it is given here: then momentum raises ConfigError, here or at a step.
+
     Nor does it see which parameters a step leaves out: DDP with find_unused_parameters=True throws their part of an
     update away, after the algorithm took it out of its residual. Give a model that needs this to `wrap`, without DDP.
 
@@ -51,6 +65,7 @@ class State:
         seed: int = 0,
         group: dist.ProcessGroup | None = None,
         on_nonfinite: Literal["stop", "skip"] = "stop",
+        optimizer: Optimizer | None = None,
         **options: Any,
     ):
         if on_nonfinite not in ("stop", "skip"):
@@ -66,6 +81,8 @@ class State:
                 f"clip={self.algo.clip:g} bounds the norm of a rank's whole gradient, and a hook sees a bucket of it "
                 "at a time; leave it out, or use distributed.wrap"
             )
+        check_momentum(self.algo, optimizer)
+        self.optimizer = optimizer
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
         self.layout, self.waiting = Layout(), list[tuple[Future[Tensor], Tensor]]()
@@ -91,6 +108,7 @@ class State:
                 check_place(self.place, here, WHAT)
             self.place, self.collective = here, collective
         if self.ended:
+            check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some
             self.collective.traffic, self.failed = Traffic(), None
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)

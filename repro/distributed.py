@@ -13,11 +13,21 @@ from torch.optim import Optimizer
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.traffic import Traffic
-from repro.config import compose, groups
+from repro.config import compose
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.ddp_hook import State, hook
-from repro.user_loop import asked, check_alike, check_finite, check_form, check_place, connect, make, place
+from repro.user_loop import (
+    asked,
+    check_alike,
+    check_finite,
+    check_form,
+    check_momentum,
+    check_place,
+    connect,
+    make,
+    place,
+)
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
@@ -217,22 +227,6 @@ class Node:
         self.algorithm.load_state_dict(saved["state"])
         self.used = used
         return {**state, "state": {name: kept for name, kept in state["state"].items() if name != KEY}}
-
-
-def check_momentum(algo: Algo, optimizer: Optimizer) -> None:
-    """Raises ConfigError where the algorithm, or an option, takes the place of momentum that there is, too."""
-    taker = f"algo={algo.name}" if groups.replaces_momentum(algo.name) else algo.in_place_of_momentum
-    if not taker:
-        return
-    for group in optimizer.param_groups:
-        if group.get("momentum") or group.get("betas", (0.0,))[0]:
-            raise ConfigError(
-                f"{taker} takes the place of momentum, and the optimizer's on top trains to nothing: "
-                "give wrap an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
-                + f"; its weight_decay then counts {algo.amplification:g} times less, beside an update as much larger"
-                * (algo.amplification != 1)
-                + (", or gain=1" if algo.gain != 1 else "")
-            )
 
 
 def refuse_ddp(model: nn.Module, arguments: Any) -> None:

@@ -8,12 +8,14 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.optim import Optimizer
 
 from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.clip import finite
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
+from repro.config import groups
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.state_form import unlike
@@ -70,6 +72,22 @@ def check_alike(call: str, own: dict[str, Any], collective: Collective) -> None:
             if first.get(key, "none") != other.get(key, "none"):
                 unlike = f"rank {rank} has {key}={other.get(key, 'none')}, rank 0 {key}={first.get(key, 'none')}"
                 raise ConfigError(f"{unlike}: all ranks call {call} alike")
+
+
+def check_momentum(algo: Algo, optimizer: Optimizer | None) -> None:
+    """Raises ConfigError where the algorithm, or an option, takes the place of momentum that there is, too."""
+    taker = f"algo={algo.name}" if groups.replaces_momentum(algo.name) else algo.in_place_of_momentum
+    if optimizer is None or not taker:
+        return
+    for group in optimizer.param_groups:
+        if group.get("momentum") or group.get("betas", (0.0,))[0]:
+            raise ConfigError(
+                f"{taker} takes the place of momentum, and the optimizer's on top trains to nothing: "
+                "take an optimizer without, such as torch.optim.SGD(model.parameters(), lr=...)"
+                + f"; its weight_decay then counts {algo.amplification:g} times less, beside an update as much larger"
+                * (algo.amplification != 1)
+                + (", or gain=1" if algo.gain != 1 else "")
+            )
 
 
 def check_finite(gradient: Tensor, instead: str) -> None:

@@ -249,6 +249,21 @@ def test_momentum_twice_is_refused(name, options, message, alone):
         optimizer.step()
 
 
+def test_momentum_twice_is_refused_by_a_hook_that_sees_the_optimizer(alone):
+    """Its loss went up, and nothing said so: a hook is given gradients alone."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(ConfigError, match="algo.gain=10 takes the place of momentum"):
+        distributed.State("gtopk_exact", optimizer=optimizer)
+    distributed.State("gtopk_exact", gain=1, optimizer=optimizer)
+    optimizer.param_groups[0]["momentum"] = 0.0
+    model.register_comm_hook(distributed.State("gtopk_exact", optimizer=optimizer), distributed.hook)
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    optimizer.param_groups[0]["momentum"] = 0.9
+    with pytest.raises(ConfigError, match="algo.gain=10 takes the place of momentum"):
+        model(torchrun_loops.INPUTS[0]).sum().backward()
+
+
 def test_a_layer_that_is_frozen_later_is_refused(alone):
     model, optimizer = network()
     distributed.wrap(model, optimizer, "gtopk")
