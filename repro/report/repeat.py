@@ -45,7 +45,7 @@ def _row(experiment: str, group: Group) -> Row:
         "n": group.n,
         "ended": None if value is None else f"epoch {group.epochs:g}: {group.metric.short(value)}",
         "trained on": ", ".join(filter(None, [same_machine.processor(group.machine), group.settings["precision"]])),
-        "suite at": f"`{git['commit'][:7]}`" if git.get("commit") else None,
+        "suite at": f"`{git['commit'][:7]}`{', changed' if git.get('dirty') else ''}" if git.get("commit") else None,
         "command": f"`{text}`" if (text := command(experiment, group)) else None,
     }
 
