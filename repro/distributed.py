@@ -49,8 +49,9 @@ def wrap(
     """Makes `optimizer.step()` apply the update of algorithm `name` in place of this rank's gradient.
 
     `name`, `density`, `seed` and `options` are those of `repro run algo=NAME density=... algo.OPTION=...`, with the
-    same defaults. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and
-    buffers become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
+    same defaults; the learning rate, momentum and warm-up of the density, which some YAMLs set beside them, are not
+    taken over. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and buffers
+    become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
     accumulation work as before. What is clipped before the step is this rank's gradient; one that is not finite raises
     RuntimeError. Where a momentum or gain of
     the algorithm takes the place of the optimizer's, updates are 1 / (1 - momentum) or gain times as large, and what

@@ -11,6 +11,7 @@ from pathlib import Path
 import chromium_page
 import pytest
 import typer
+import yaml
 from typer.core import TyperGroup
 
 from repro import cli
@@ -124,6 +125,27 @@ def test_own_loops_are_told_of_all_algorithms_with_a_gain(file: str) -> None:
     named = re.search(r"([^.:]*) have a gain of 10 unless ", text)
     gains = {name for name in groups.group_options("algo") if groups.about(name).get("gain", 1.0) != 1.0}
     assert named is not None and set(re.findall(r"\w+", named[1])) - {"and"} == gains and "onebit" in gains
+
+
+def test_the_page_on_own_loops_says_what_else_the_yamls_of_algorithms_set() -> None:
+    """Of the loop they hold the optimizer and the density, which are the user's: nothing said what `repro run` has."""
+    text = " ".join((ROOT / "docs/own_loop.md").read_text().split())
+    told = text[text.index("Set it yourself: the learning rate") :].partition(" - ")[0]
+    rates, momentum, densities = re.split(", no momentum for|, and the densities", told)
+    files = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "conf/algo").glob("*.yaml")}
+    beside = {name: {k: v for k, v in file.items() if k != "algo"} for name, file in files.items() if "algo" in file}
+    assert {key for keys in beside.values() for key in keys} == {"momentum", "lr", "density_warmup"}
+    assert dict(re.findall(r"`(\w+)` \(([\d.]+)\)", rates)) == {
+        name: f"{keys['lr']:g}" for name, keys in beside.items() if "lr" in keys
+    }
+    known = [name for name in beside if groups.replaces_momentum(name) or groups.about(name).get("gain", 1.0) != 1.0]
+    others = {name for name, keys in beside.items() if keys.get("momentum") == 0 and name not in known}
+    assert set(re.findall("`(.*?)`", momentum)) == others
+    assert re.findall(r"`(\w+)` \((.*?)\)", densities) == [
+        (name, ", ".join(f"{one:g}" for one in keys["density_warmup"]))
+        for name, keys in beside.items()
+        if "density_warmup" in keys
+    ]
 
 
 def test_the_test_command_of_the_readme_is_what_ci_runs() -> None:
