@@ -105,7 +105,7 @@ class State:
             check_alike("distributed.State", own, collective)
             here = place(self.algo, collective)
             if self.place:
-                check_place(self.place, here, WHAT)
+                check_place(self.place, here, WHAT, "load nothing into the State")
             self.place, self.collective = here, collective
         if self.ended:
             check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some

@@ -31,6 +31,7 @@ from repro.user_loop import (
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
+WITHOUT = f'type `del state["state"]["{KEY}"]`, load that state, and call distributed.wrap then'
 AVERAGED = (
     "DistributedDataParallel averages the gradients, and distributed.wrap would once more: train the model that is "
     "inside it without it, or register distributed.hook on it in place of wrap"
@@ -218,7 +219,7 @@ class Node:
         if saved is None:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
         what, used = "the optimizer", list(saved.get("used", []))  # files from before have none
-        check_place(saved, place(self.algo, self.collective), what)
+        check_place(saved, place(self.algo, self.collective), what, WITHOUT)
         check_form(saved["state"], make(self.algo, None, self.layers, self.gradient.device), what)
         if used and len(used) != len(self.layers):
             raise ConfigError(

@@ -101,12 +101,19 @@ def place(algo: Algo, collective: Collective) -> dict[str, Any]:
     return {"algo": algo.name, "rank": collective.rank, "nodes": collective.size}
 
 
-def check_place(saved: dict[str, Any], here: dict[str, Any], what: str) -> None:
-    """Raises ConfigError unless the state that was saved as `what` is of this place."""
+def check_place(saved: dict[str, Any], here: dict[str, Any], what: str, without: str) -> None:
+    """Raises ConfigError unless the state that was saved as `what` is of this place; `without` says how to do without.
+
+    Another rank's can be exchanged for this one's; residuals of other nodes or of another algorithm fit nowhere here.
+    """
     own = {name: saved[name] for name in here}
-    if own != here:
-        was, now = (" ".join(f"{k}={v}" for k, v in place.items()) for place in (own, here))
-        raise ConfigError(f"this state of {what} is of {was}, here is {now}; each rank loads its own")
+    if own == here:
+        return
+    was, now = (" ".join(f"{k}={v}" for k, v in place.items()) for place in (own, here))
+    instead = f"residuals fit only that algorithm on that many nodes. To go on without them, {without}"
+    if {**own, "rank": here["rank"]} == here:
+        instead = "each rank loads its own"
+    raise ConfigError(f"this state of {what} is of {was}, here is {now}; {instead}")
 
 
 def check_form(saved: Any, fresh: Algorithm, what: str) -> None:

@@ -1,5 +1,6 @@
 """The algorithms in loops of a user's own, on two ranks under a real torchrun."""
 
+import json
 import os
 import re
 import subprocess
@@ -28,7 +29,8 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """torchrun_loops.py and the examples on two ranks: the folder with what the former found and the latter printed."""
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["tests/torchrun_loops.py", str(folder), *(f"examples/{name}.py" for name in EXAMPLES)]
+    scripts = [*(f"examples/{name}.py" for name in EXAMPLES), "tests/unlike_ranks.py"]
+    command += ["tests/torchrun_loops.py", str(folder), *scripts]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -39,6 +41,12 @@ def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ranks(torchrun: Path) -> list[dict]:
     """What torchrun_loops.py found on each rank."""
     return [torch.load(torchrun / f"rank-{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def told(torchrun: Path) -> list[dict]:
+    """What unlike_ranks.py found on each rank."""
+    return [json.loads((torchrun / f"unlike_ranks-{rank}.txt").read_text()) for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("script", EXAMPLES)
@@ -104,7 +112,15 @@ def test_ddps_hook_where_buckets_change_later_and_where_it_fails(ranks):
     assert all("the algorithm failed" in rank["broken_hook"] for rank in ranks)
 
 
-def test_ranks_that_call_unlike_are_told_on_all_of_them(ranks):
+def test_a_run_goes_on_with_fewer_nodes_as_the_error_says(told):
+    """It said that each rank loads its own, and there was none for another number of nodes."""
+    for number, rank in enumerate(told):
+        found = rank["fewer_nodes"]
+        assert f"rank={number} nodes=2, here is algo=gtopk rank=0 nodes=1; residuals fit only" in found["told"]
+        assert found["steps"] == [2, 2, 2, 2] and found["moved"]
+
+
+def test_ranks_that_call_unlike_are_told_on_all_of_them(told):
     """They trained two models without a word, or waited for messages of another size until gloo ended the process."""
     expected = [
         "rank 1 has gain=10.0, rank 0 gain=1.0: all ranks call distributed.wrap alike",
@@ -117,7 +133,7 @@ def test_ranks_that_call_unlike_are_told_on_all_of_them(ranks):
         "rank 1 has density=0.5, rank 0 density=0.1: all ranks call distributed.State alike",
         "rank 1 has on_nonfinite=skip, rank 0 on_nonfinite=stop: all ranks call distributed.State alike",
     ]
-    for rank in ranks:
+    for rank in told:
         assert all(a.startswith(b) for a, b in zip(rank["called_unlike"], expected, strict=True)), rank["called_unlike"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torchrun_loops
+import unlike_ranks
 from torchrun_loops import network
 
 from repro import algorithms, distributed
@@ -21,9 +22,21 @@ def test_a_state_of_something_else_is_refused(alone):
     with pytest.raises(ConfigError, match="from before distributed.wrap"):
         optimizer.load_state_dict(plain.state_dict())
     state = optimizer.state_dict()
-    state["state"]["repro"] |= {"rank": 1, "nodes": 2}
-    with pytest.raises(ConfigError, match="is of algo=gtopk rank=1 nodes=2, here is algo=gtopk rank=0 nodes=1"):
+    state["state"]["repro"] |= {"rank": 1}
+    with pytest.raises(ConfigError, match="algo=gtopk rank=0 nodes=1; each rank loads its own"):
         optimizer.load_state_dict(state)
+
+
+def test_a_run_goes_on_with_another_algorithm_as_the_error_says(alone):
+    """It said that each rank loads its own, of which there was none."""
+    model, optimizer = network()
+    distributed.wrap(model, optimizer, "gtopk", density=0.05)
+    model(torchrun_loops.INPUTS[0]).square().sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    found = unlike_ranks.goes_on(model.state_dict(), state, "topk", None)
+    assert "here is algo=topk rank=0 nodes=1; residuals fit only that algorithm on that many nodes" in found["told"]
+    assert found["steps"] == [2, 2, 2, 2] and found["moved"] and "repro" not in state["state"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +88,8 @@ def test_a_hooks_state_of_something_else_is_refused(alone):
         hooked(state, inputs)
 
     load("gtopk", {})
-    with pytest.raises(ConfigError, match="the hook is of algo=gtopk rank=0 nodes=1, here is algo=topk rank=0 nodes=1"):
+    told = "the hook is of algo=gtopk rank=0 nodes=1, here is algo=topk rank=0 nodes=1; residuals fit.*load nothing"
+    with pytest.raises(ConfigError, match=told):
         load("topk", {})
     with pytest.raises(ConfigError, match="is of algo=gtopk rank=1 nodes=2, here is algo=gtopk rank=0"):
         load("gtopk", {"place": {"algo": "gtopk", "rank": 1, "nodes": 2}})

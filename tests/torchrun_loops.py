@@ -35,17 +35,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "local_sgd": {"period": 3},
     "sparseloco": {"period": 3},
 }
-UNLIKE: list[tuple[str, list[int], list[tuple[str, dict[str, Any]]]]] = [  # what ranks 0 and 1 call, of which outputs
-    ("wrap", [4, 4], [("gtopk", {}), ("gtopk", {"gain": 10})]),
-    ("wrap", [4, 4], [("gtopk", {"route": "butterfly"}), ("gtopk", {})]),
-    ("wrap", [4, 4], [("randomk", {}), ("randomk", {"seed": 1})]),
-    ("wrap", [4, 4], [("topk", {"density": 0.1}), ("topk", {"density": 0.5})]),
-    ("wrap", [4, 4], [("topk", {}), ("dense", {})]),
-    ("wrap", [4, 3], [("dense", {}), ("dense", {})]),
-    ("wrap", [4, 4], [("dense", {"density": 0.1}), ("dense", {"seed": 1})]),  # which it does not use
-    ("State", [4, 4], [("topk", {"density": 0.1}), ("topk", {"density": 0.5})]),
-    ("State", [4, 4], [("dense", {}), ("dense", {"on_nonfinite": "skip"})]),
-]
 DATA = torch.Generator().manual_seed(1)
 INPUTS = torch.randn(STEPS, 2 * BATCH, 10, generator=DATA)
 TARGETS = torch.randint(4, (STEPS, 2 * BATCH), generator=DATA)
@@ -223,24 +212,6 @@ def overflowed(rank: int, own: slice) -> dict[str, Any]:
     return {"moved": moved, "scale": scaler.get_scale(), "weights": weights(network), "residual": kept}
 
 
-def called_unlike(rank: int, own: slice) -> list[str]:
-    """What `wrap`, then `State`, say where this rank asks for something else than the other."""
-    said = []
-    for call, outputs, chosen in UNLIKE:
-        model, (name, options) = nn.Linear(10, outputs[rank]), chosen[rank]
-        try:
-            if call == "State":
-                parallel = DistributedDataParallel(model)
-                parallel.register_comm_hook(distributed.State(name, **options), distributed.hook)
-                train(parallel, *descent(model), range(4), own)
-            else:
-                distributed.wrap(model, descent(model, 0)[0], name, **options)
-            said.append("nothing was raised")
-        except ConfigError as error:
-            said.append(str(error))
-    return said
-
-
 def broken_hook(own: slice) -> str:
     model = DistributedDataParallel(Network(seed=0), find_unused_parameters=True)
     state = distributed.State("dense")
@@ -287,7 +258,6 @@ def main(folder: Path, scripts: list[str]) -> None:
         "other_buckets": other_buckets(own),
         "averaged_twice": averaged_twice(own),
         "used_by_one": used_by_one(rank, own),
-        "called_unlike": called_unlike(rank, own),
         "broken_hook": broken_hook(own),
         "overflowed": overflowed(rank, own),
     }
