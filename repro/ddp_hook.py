@@ -26,6 +26,7 @@ from repro.user_loop import (
     check_finite,
     check_form,
     check_momentum,
+    check_optimizer,
     check_place,
     connect,
     make,
@@ -81,6 +82,8 @@ class State:
                 f"clip={self.algo.clip:g} bounds the norm of a rank's whole gradient, and a hook sees a bucket of it "
                 "at a time; leave it out, or use distributed.wrap"
             )
+        if optimizer is not None:
+            check_optimizer(optimizer)
         check_momentum(self.algo, optimizer)
         self.optimizer = optimizer
         self.buckets: dict[int, Algorithm] = {}

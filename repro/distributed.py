@@ -23,6 +23,7 @@ from repro.user_loop import (
     check_finite,
     check_form,
     check_momentum,
+    check_optimizer,
     check_place,
     connect,
     make,
@@ -74,6 +75,7 @@ def wrap(
     """
     if not isinstance(model, nn.Module):
         raise ConfigError("distributed.wrap takes the model first, then the optimizer")
+    check_optimizer(optimizer)
     if KEY in optimizer.state:
         raise ConfigError(
             "the optimizer's state was loaded before distributed.wrap, and its residuals would be lost: call wrap "

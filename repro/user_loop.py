@@ -74,6 +74,14 @@ def check_alike(call: str, own: dict[str, Any], collective: Collective) -> None:
                 raise ConfigError(f"{unlike}: all ranks call {call} alike")
 
 
+def check_optimizer(given: Any) -> None:
+    if not isinstance(given, Optimizer):
+        raise ConfigError(
+            f"the optimizer must be a torch.optim.Optimizer, and this is a {type(given).__name__}: give the one whose "
+            "step() your loop calls, a scheduler's as scheduler.optimizer"
+        )
+
+
 def check_momentum(algo: Algo, optimizer: Optimizer | None) -> None:
     """Raises ConfigError where the algorithm, or an option, takes the place of momentum that there is, too."""
     taker = f"algo={algo.name}" if groups.replaces_momentum(algo.name) else algo.in_place_of_momentum

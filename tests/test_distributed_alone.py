@@ -11,6 +11,7 @@ import torchrun_loops
 from torchrun_loops import network
 
 from repro import distributed, user_loop
+from repro.algorithms import gtopk
 from repro.config.compose import algorithm, compose
 from repro.config.schema import ConfigError
 from repro.density import entries
@@ -78,6 +79,21 @@ def test_wrapped_without_ranks_or_with_the_wrong_parameters():
     model.second.double()
     with pytest.raises(ConfigError, match="torch.float32 on cpu, torch.float64 on cpu: all must be of one dtype"):
         distributed.wrap(model, optimizer, "gtopk")
+
+
+def test_what_is_no_name_and_no_optimizer_is_said(alone):
+    """An algorithm's class gave a TypeError, and a scheduler an AttributeError."""
+    model, optimizer = network()
+    for call in (lambda: distributed.wrap(model, optimizer, gtopk.Algorithm), lambda: distributed.State(None)):
+        with pytest.raises(ConfigError, match="an algorithm is named by a text, .* installed with pip install -e"):
+            call()
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for call in (
+        lambda: distributed.wrap(model, scheduler, "gtopk"),
+        lambda: distributed.State("gtopk", optimizer=scheduler),
+    ):
+        with pytest.raises(ConfigError, match="must be a torch.optim.Optimizer, and this is a StepLR"):
+            call()
 
 
 def test_messages_beside_training_have_the_timeout_of_the_users_group(alone):

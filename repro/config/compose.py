@@ -51,6 +51,11 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     """
     from omegaconf import OmegaConf
 
+    if not isinstance(name, str):
+        raise ConfigError(
+            f'an algorithm is named by a text, as "gtopk", not by {name!r}: one of your own is two files in a clone '
+            "(docs/adding.md), installed with pip install -e PATH_OF_THE_CLONE, and has a name by then"
+        )
     for given, value in {"seed": seed, "density": density}.items():
         field = next(f for f in dataclasses.fields(Config) if f.name == given)
         if value is not None:
