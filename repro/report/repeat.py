@@ -7,7 +7,6 @@ import functools
 import shlex
 from typing import Any
 
-from repro import tables
 from repro.config.compose import compose, declared
 from repro.config.differences import flat
 from repro.config.schema import Config, ConfigError
@@ -16,7 +15,6 @@ from repro.figures import _draw
 from repro.report import same_machine, same_settings
 from repro.report.group import Group
 from repro.report.summaries import Results
-from repro.tables import Row
 
 LEAST = 100  # steps: shorter runs are for times and bytes, whose command their figure or table names
 RESULT = {f.name for f in dataclasses.fields(Config) if f.metadata.get("result", True)}
@@ -24,30 +22,31 @@ HEAD = ("model", "algo", "data", "nodes")
 
 
 def part(results: Results, _: str) -> str:
-    """Returns a heading and a table of all committed trainings for each experiment that has some."""
+    """Returns a heading and all committed trainings for each experiment that has some."""
     trained: dict[str, list[Group]] = {}
     for experiment, group in results.all_groups():
         if group.curve and group.curve[-1]["step"] >= LEAST:
             trained.setdefault(experiment, []).append(group)
-    return "\n".join(
-        f"## {experiment}\n\n{tables.to_markdown([_row(experiment, group) for group in groups])}"
-        for experiment, groups in trained.items()
-    )
+    lines = []
+    for experiment, groups in trained.items():
+        lines += [f"## {experiment}", "", "```sh", *(_said(experiment, group) for group in groups), "```", ""]
+    return "\n".join(lines)
 
 
-def _row(experiment: str, group: Group) -> Row:
+def _said(experiment: str, group: Group) -> str:
+    """Returns a comment on how the training ended, and of what it is, and its command on a line of its own."""
     last, git = group.curve[-1], group.machine.get("git") or {}
     value = last.get(group.metric.key)
-    return {
-        "network": _draw.model_name(group.model),
-        "algorithm": _draw.algo_name(group.algo),
-        "data": _draw.data_name(group.data) + (f" `{group.fingerprint}`" if group.fingerprint else ""),
-        "n": group.n,
-        "ended": None if value is None else f"epoch {group.epochs:g}: {group.metric.short(value)}",
-        "trained on": ", ".join(filter(None, [same_machine.processor(group.machine), group.settings["precision"]])),
-        "suite at": f"`{git['commit'][:7]}`{', changed' if git.get('dirty') else ''}" if git.get("commit") else None,
-        "command": f"`{text}`" if (text := command(experiment, group)) else None,
-    }
+    ended = "no number" if value is None else group.metric.said(value)
+    where = [
+        group.settings["precision"],
+        same_machine.processor(group.machine),
+        git.get("commit") and f"suite at {git['commit'][:7]}{', changed' if git.get('dirty') else ''}",
+        group.fingerprint and f"data {group.fingerprint}",
+    ]
+    what = ", ".join([_draw.model_name(group.model), _draw.algo_name(group.algo), _draw.data_name(group.data)])
+    title = f"# {what}: {ended} after {group.epochs:g} epochs, n = {group.n} ({', '.join(filter(None, where))})"
+    return f"{title}\n{command(experiment, group) or '# conf/ has not all that it names'}"
 
 
 def command(experiment: str, group: Group) -> str:
