@@ -102,6 +102,7 @@ def test_messages_over_a_backend_alone_are_one_group_as_over_a_process_group():
 
 @pytest.mark.skipif(not dist.is_nccl_available(), reason="this torch has no NCCL")
 def test_the_backend_for_gpus_takes_what_gloos_takes():
+    """Two classes of torch are compared, no code of ours: this is for upgrades of torch, on machines without a GPU."""
     for name in ("_start_coalescing", "_end_coalescing", "send", "recv", "allreduce", "abort"):
         ours, known = getattr(dist.ProcessGroupNCCL, name), getattr(dist.ProcessGroupGloo, name)
         assert ours is known or ours.__doc__ == known.__doc__, name

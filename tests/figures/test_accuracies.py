@@ -91,4 +91,5 @@ def test_other_data_has_no_reference_curves() -> None:
     digits["settings"]["data"] = digits["settings"]["data"] | {"name": "digits"}
     text = made_up_groups.read(made_up_groups.group("lstm_small", "dense"))
     text["settings"] |= {"scale_schedule": False}
-    assert all(not {WHOLE, REFERENCE} & set(row) for row in table(digits, text))
+    rows = table(digits, text)
+    assert len(rows) == 2 and all(not {WHOLE, REFERENCE} & set(row) for row in rows)

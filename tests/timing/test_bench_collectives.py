@@ -26,4 +26,5 @@ def test_a_step_that_is_timed_again_sends_as_much(algo: str) -> None:
             found.append(collective.traffic.bytes_sent)
         return found[1:]  # the first sets thresholds
 
-    assert [len({*one}) for one in on_ranks(4, sent)] == [1, 1, 1, 1]
+    every = on_ranks(4, sent)
+    assert [len({*one}) for one in every] == [1, 1, 1, 1] and min(map(min, every)) > 0

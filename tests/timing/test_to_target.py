@@ -124,6 +124,7 @@ def test_a_planned_run_on_other_inputs_has_no_curve_of_these(other: str) -> None
 
 def test_a_planned_network_of_another_size_has_no_curve_of_these() -> None:
     trained = [group.settings for group in to_target.trained() if group.model == "lstm_small"]
+    assert trained
     for other, known in (("model.width=200", True), ("model.width=20", False), ("data.sequence=5", False)):
         (config,) = compose(["model=lstm_small", "data=text", other])
         assert [to_target.inputs_alike(settings, config) for settings in trained] == [known] * len(trained)
