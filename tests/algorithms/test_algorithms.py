@@ -1,6 +1,7 @@
 """Invariants that every algorithm must keep; a new file in algorithms/ with its YAML is found and tested here."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -245,19 +246,22 @@ ALIKE = ("powersgd", "demo")
 OLDER = {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ATEN_CPU_CAPABILITY": "avx2"}
 
 
-def print_hashes() -> None:
+def hashes() -> dict[str, str]:
+    """Of each algorithm's updates; and which instructions torch uses."""
+    found = {"instructions": torch.backends.cpu.get_cpu_capability()}
     for name in NAMES:
         updates = torch.stack([updates for updates, _ in train(name, 2, gradients(2, 4, "ties") / 7, 0.01)])
-        print(name, hashlib.sha256(updates.numpy().tobytes()).hexdigest())
+        found[name] = hashlib.sha256(updates.numpy().tobytes()).hexdigest()
+    return found
 
 
 def test_unlike_processors_get_the_same_bits():
     """A rank on one with fewer instructions, which libraries of mathematics use, must not drift from the others."""
-    words = [sys.executable, "-c", "import test_algorithms; test_algorithms.print_hashes()"]
+    words = [sys.executable, "-c", "import json, test_algorithms; print(json.dumps(test_algorithms.hashes()))"]
     folders = {"PYTHONPATH": os.pathsep.join(map(str, [Path(__file__).parent, *Path(__file__).parents[1:2]]))}
-    new, old = (
-        subprocess.run(words, env=os.environ | folders | own, check=True, capture_output=True, text=True).stdout.split()
-        for own in ({}, OLDER)
-    )
-    unlike = {name for name, ours, theirs in zip(new[::2], new[1::2], old[1::2], strict=True) if ours != theirs}
-    assert len(new) == 2 * len(NAMES) and unlike <= {*ALIKE}, unlike
+    done = subprocess.run(words, env=os.environ | folders | OLDER, check=True, capture_output=True, text=True)
+    new, old = hashes(), json.loads(done.stdout)
+    told = new.pop("instructions"), old.pop("instructions")
+    assert told == ("AVX512", "AVX2") or "AVX512" not in told
+    unlike = {name for name in NAMES if new[name] != old[name]}
+    assert {*new} == {*old} == {*NAMES} and unlike <= {*ALIKE}, unlike
