@@ -45,7 +45,6 @@ ROOT_KEYS = {
     f"{RUN} data.std=[1,1]": "3 numbers",
     "run data=synthetic data.image_size=100000": "at most 4096",
     f"{RUN} data.classes=1e8": "at most 100000",
-    f"{RUN} data.classes=100000000": "at most 100000",
     f"{RUN} network.alpha_s=1e308": "at most 3600",
     f"{RUN} cluster=lab network.bits_per_s=1": "at least 100000",
     f"{RUN} bucket_mb=1e300": "at most 1e+06",

@@ -183,14 +183,8 @@ def test_runs_that_were_not_trained_say_nothing_of_the_pace(tmp_path: Path, monk
     assert left.after(runs[1]) == "2 of 3 runs, about 20 s left", "it took twice what was said"
 
 
-def test_runs_of_one_id_in_two_places_are_two(tmp_path: Path) -> None:
+def test_runs_of_one_id_in_two_places_are_two_and_time_that_nobody_knows_is_not_told(tmp_path: Path) -> None:
     runs = [config(tmp_path / place, *QUICK) for place in ("a", "b")]
     assert runs[0].run_id == runs[1].run_id
     left = TimeLeft(runs, runs, None)
     assert (left.after(runs[0]), left.after(runs[1])) == ("1 of 2 runs", "")
-
-
-def test_the_time_left_is_not_told_where_nothing_is_known_of_it(tmp_path: Path) -> None:
-    runs = [config(tmp_path, *QUICK, f"seed={seed}") for seed in range(3)]
-    left = TimeLeft(runs, runs, None)
-    assert left.after(runs[0]) == "1 of 3 runs"
