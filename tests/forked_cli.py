@@ -16,18 +16,49 @@ from repro import cli
 PATIENCE = 120  # seconds
 
 
+class Started:
+    """A process that does `repro WORDS`, by its exit code and what it has written."""
+
+    def __init__(self, words: tuple[str, ...], cwd: Path, environment: dict[str, str]):
+        self.words, self.folder = words, tempfile.TemporaryDirectory()
+        self.texts = [Path(self.folder.name, name) for name in ("out", "err")]
+        arguments = (words, cwd, environment, self.texts)
+        self.process = multiprocessing.get_context("forkserver").Process(target=_call, args=arguments)
+        self.process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        """Ends it, where it has not ended by itself."""
+        self.process.kill()
+        self.process.join()
+        self.folder.cleanup()
+
+    def over(self, patience: float = PATIENCE) -> tuple[str, str]:
+        """What it wrote to stdout and stderr, asked for once. Where it does not end: kills it, raises TimeoutExpired."""
+        self.process.join(patience)
+        if self.process.exitcode is None:
+            self.kill()
+            raise subprocess.TimeoutExpired(self.words, patience)
+        out, err = (path.read_text() for path in self.texts)
+        self.folder.cleanup()
+        return out, err
+
+
+def start(*words: str, cwd: Path, **environment: str | None) -> Started:
+    """Starts `repro WORDS`, with these changes of the environment; None takes a variable out of it."""
+    changed = {**os.environ, **environment}
+    return Started(words, cwd, {name: value for name, value in changed.items() if value is not None})
+
+
 def repro(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """What `repro WORDS` leaves: its exit code, and what it wrote. Raises TimeoutExpired."""
-    with tempfile.TemporaryDirectory() as folder:
-        texts = [Path(folder, name) for name in ("out", "err")]
-        arguments = (words, cwd, {**os.environ, **environment}, texts)
-        process = multiprocessing.get_context("forkserver").Process(target=_call, args=arguments)
-        process.start()
-        process.join(PATIENCE)
-        if process.exitcode is None:
-            process.kill()
-            raise subprocess.TimeoutExpired(words, PATIENCE)
-        return subprocess.CompletedProcess(words, process.exitcode, *(path.read_text() for path in texts))
+    started = start(*words, cwd=cwd, **environment)
+    out, err = started.over()
+    assert started.returncode is not None
+    return subprocess.CompletedProcess(words, started.returncode, out, err)
 
 
 def _call(words: tuple[str, ...], cwd: Path, environment: dict[str, str], texts: list[Path]) -> None:

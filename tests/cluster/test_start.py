@@ -2,30 +2,27 @@
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import forked_cli
 import pytest
 
 from repro.cluster import environment
 
-ROOT = Path(__file__).parents[2]
 SWEEP = ["data=synthetic", "data.train_images=128", "data.test_images=16", "data.image_size=8", "batch_per_node=4",
          "wandb.mode=disabled", "algo=dense,gtopk", "steps=1", "timeout_s=40"]  # fmt: skip
 SOON_S = 30.0  # less than timeout_s, far less than both runs of the sweep may wait
 
 
-def started(folder: Path, job: int, rank: int, size: int) -> subprocess.Popen:
+def started(folder: Path, job: int, rank: int, size: int) -> forked_cli.Started:
     """Starts `repro run` with what srun sets on rank `rank`, in a working folder of its own: a machine of its own."""
     step = {"JOB_ID": job, "STEP_ID": 0, "PROCID": rank, "LOCALID": 0, "NODEID": rank, "STEP_NUM_TASKS": size,
             "STEP_NODELIST": "localhost", "STEP_TASKS_PER_NODE": f"1(x{size})"}  # fmt: skip
-    env = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
-    env |= {f"SLURM_{name}": str(value) for name, value in step.items()} | {"PYTHONPATH": str(ROOT)}
-    run = [sys.executable, "-m", "repro", "run", *SWEEP, f"nodes={size}", "results=out"]
+    none = {key: None for key in os.environ if key.startswith("SLURM_")}
+    env = none | {f"SLURM_{name}": str(value) for name, value in step.items()}
     (folder / str(rank)).mkdir(exist_ok=True)
-    return subprocess.Popen(run, cwd=folder / str(rank), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return forked_cli.start("run", *SWEEP, f"nodes={size}", "results=out", cwd=folder / str(rank), **env)
 
 
 def opened(port: int) -> None:
@@ -52,7 +49,7 @@ def test_ranks_that_come_late_learn_why_another_one_refused(refuses: int, size: 
         opened(environment.ports(job, 0)[0])
         time.sleep(1)
         late, began = [started(tmp_path, job, size - 1, size)], time.monotonic()
-        said = [process.communicate(timeout=90)[0].decode() for process in early + late]
+        said = ["".join(process.over(90)) for process in early + late]
         assert time.monotonic() - began < SOON_S, said
     finally:
         for process in early + late:

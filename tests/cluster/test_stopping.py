@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import forked_cli
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -165,24 +166,23 @@ def srun(rank: int) -> dict[str, str]:
     """What srun gives to each of two tasks on this machine."""
     names = {"JOB_ID": 77, "STEP_ID": os.getpid(), "PROCID": rank, "LOCALID": rank, "NTASKS": 2, "STEP_NUM_TASKS": 2,
              "STEP_NODELIST": "localhost", "NODEID": 0, "STEP_TASKS_PER_NODE": 2}  # fmt: skip
-    return {**HERE, **{f"SLURM_{name}": str(value) for name, value in names.items()}}
+    return {f"SLURM_{name}": str(value) for name, value in names.items()}
 
 
 def test_a_sweep_whose_rank_is_killed_ends_there(tmp_path: Path) -> None:
     """Each of the other runs waited `timeout_s`, half an hour, for a rank that could not come back."""
-    run = [*RUN, "algo=dense,topk,gtopk", "nodes=2", "steps=100000", "evaluate_every=10000", "results=runs"]
-    ranks = [subprocess.Popen(run, cwd=tmp_path, env=srun(rank), **SIDES) for rank in range(2)]
+    words = ["algo=dense,topk,gtopk", "nodes=2", "steps=100000", "evaluate_every=10000", "results=runs"]
+    ranks = [forked_cli.start("run", *SMALL, *words, cwd=tmp_path, **srun(rank)) for rank in range(2)]
     try:
         end = time.monotonic() + 120
         while not any('"step": 3,' in path.read_text() for path in tmp_path.glob("runs/*/*/metrics.jsonl")):
-            assert time.monotonic() < end and ranks[0].poll() is None
+            assert time.monotonic() < end and ranks[0].returncode is None
             time.sleep(0.1)
         ranks[1].kill()
-        out, err = ranks[0].communicate(timeout=90)
+        _, err = ranks[0].over(90)
     finally:
         for process in ranks:
             process.kill()
-            process.communicate()
     assert ranks[0].returncode == 1 and "rank 1 is gone" in err and "did not start" not in err
     assert "without that rank none of the other runs can begin" in err
     assert len(list(tmp_path.glob("runs/*/*"))) == 1

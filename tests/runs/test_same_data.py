@@ -4,14 +4,11 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_process import ROOT
-from forked_cli import repro
+from forked_cli import repro, start
 from PIL import Image
 
 from repro import data
@@ -144,18 +141,15 @@ def test_ranks_that_read_other_images_are_told(asked: bool, roots: tuple[Path, P
 
     Where a fingerprint is asked for, the rank that has not got it refuses; the other waited for it for timeout_s.
     """
-    command = [sys.executable, "-m", "repro", "run", *SETTINGS, "data.root=.", f"results={tmp_path}/runs"]
+    words = ["run", *SETTINGS, "data.root=.", f"results={tmp_path}/runs"]
     if asked:
         here = data.content("imagenet", str(roots[0]))
         assert here is not None
-        command += [f"data.fingerprint={here.fingerprint}", "timeout_s=60"]
-    common = {**os.environ, "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+        words += [f"data.fingerprint={here.fingerprint}", "timeout_s=60"]
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29_000 + os.getpid() % 900)}
-    ranks = [
-        subprocess.Popen(command, cwd=root, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
-        for rank, root in enumerate(roots)
-    ]
-    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    ranks = [start(*words, cwd=root, **common, RANK=str(rank)) for rank, root in enumerate(roots)]
+    said = [rank.over()[1] for rank in ranks]
     assert all(rank.returncode for rank in ranks)
     why = (
         "rank 1 did not start any run: data.fingerprint="

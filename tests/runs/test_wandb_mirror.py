@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_cli import repro
 
 from repro.config.compose import compose
 from repro.runs import run_folder, run_name
@@ -82,7 +83,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = tmp_path_factory.mktemp("results")
     words = "experiment=convergence,quickstart model=resnet20 data=digits algo=gtopk seed=0 nodes=2 epochs=1 steps=2"
     words += f" batch_per_node=4 lr_warmup_epochs=0 wandb.mode=offline wandb.entity=a-team results={results}"
-    done = subprocess.run([sys.executable, "-m", "repro", "run", *words.split()], capture_output=True, text=True)
+    done = repro("run", *words.split(), cwd=Path.cwd())
     assert done.returncode == 0 and "W&B" not in done.stderr, done.stderr
     return {name: next(results.glob(f"{name}/*")) for name in ("convergence", "quickstart")}
 
