@@ -37,7 +37,7 @@ class Started:
         self.folder.cleanup()
 
     def over(self, patience: float = PATIENCE) -> tuple[str, str]:
-        """What it wrote to stdout and stderr, asked for once. Where it does not end: kills it, raises TimeoutExpired."""
+        """What it wrote to stdout and stderr, asked for once. Kills it and raises TimeoutExpired if it goes on."""
         self.process.join(patience)
         if self.process.exitcode is None:
             self.kill()
