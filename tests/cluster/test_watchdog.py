@@ -60,20 +60,34 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("cluster", ["local", "processes"])
-def test_a_run_that_was_stopped_for_longer_than_a_collective_may_wait_goes_on(cluster, tmp_path):
-    """Gloo, which times its messages by a clock, ended it."""
+def test_a_run_that_was_stopped_for_longer_than_a_collective_may_wait_goes_on(tmp_path):
+    """Gloo, which times its messages by a clock, ended it. Of threads and of processes, side by side."""
     (tmp_path / "stopped.py").write_text(STOPPED)
-    run = [sys.executable, "stopped.py", f"cluster={cluster}", f"results={tmp_path}"]
-    here = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(run, cwd=tmp_path, env=here, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGSTOP)
-    time.sleep(9)
-    os.killpg(process.pid, signal.SIGCONT)
-    said, _ = process.communicate(timeout=60)
-    assert said == "[2.0, 2.0, 2.0, 2.0]\n" and process.returncode == 0
+    started = {}
+    for cluster in ("local", "processes"):
+        run = [sys.executable, "stopped.py", f"cluster={cluster}", f"results={tmp_path}"]
+        here = {**os.environ, "PYTHONPATH": str(ROOT)}
+        sides = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started[cluster] = subprocess.Popen(run, cwd=tmp_path, env=here, start_new_session=True, **sides)
+
+    def stop(process):
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGSTOP)
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            [*pool.map(stop, started.values())]
+        time.sleep(9)
+        for process in started.values():
+            os.killpg(process.pid, signal.SIGCONT)
+        for cluster, process in started.items():
+            said, errors = process.communicate(timeout=60)
+            assert (said, process.returncode) == ("[2.0, 2.0, 2.0, 2.0]\n", 0), (cluster, errors)
+    finally:
+        for process in started.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_the_first_cause_is_everybodys():
@@ -191,15 +205,25 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("does", "goes_on"), [("compute", True), ("upload", True), ("hang", False)])
-def test_a_run_that_fails_while_a_rank_works_does_not_end_the_process(does, goes_on, tmp_path):
+def test_a_run_that_fails_while_a_rank_works_does_not_end_the_process(tmp_path):
     """After 15 seconds it did, the other runs of a sweep with it; that it does where a rank hangs is wanted."""
     (tmp_path / "outlives.py").write_text(OUTLIVES)
-    command = [sys.executable, "outlives.py", does, str(tmp_path)]
-    here = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=90)
-    said = ("next run, after its first error\n", 0) if goes_on else ("", 1)
-    assert (done.stdout, done.returncode) == said, done.stderr
+    here, sides = {**os.environ, "PYTHONPATH": str(ROOT)}, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    started = {
+        does: subprocess.Popen(
+            [sys.executable, "outlives.py", does, str(tmp_path)], cwd=tmp_path, env=here, text=True, **sides
+        )
+        for does in ("compute", "upload", "hang")
+    }
+    goes_on = ("next run, after its first error\n", 0)
+    try:
+        for does, process in started.items():
+            said, errors = process.communicate(timeout=90)
+            assert (said, process.returncode) == (("", 1) if does == "hang" else goes_on), (does, errors)
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
 
 
 def test_signals_set_the_flag_and_are_given_back():
