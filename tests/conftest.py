@@ -11,6 +11,7 @@ from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from unittest import mock
 
+import chromium_page
 import pytest
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache"
@@ -133,6 +134,13 @@ def imagenet_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 image = Image.fromarray(pixels).convert(mode)
                 image.save(folder / f"{folder.name}_{i}.JPEG", format="PNG" if i == 3 and mode == "RGB" else "JPEG")
     return root
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium_page.Page]:
+    """A browser, which takes longer to start than a page to open."""
+    with chromium_page.chromium(tmp_path_factory.mktemp("browser")) as tab:
+        yield tab
 
 
 @pytest.hookimpl(wrapper=True)

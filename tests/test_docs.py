@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import chromium_page
 import pytest
 import typer
 import yaml
+from chromium_page import Page
 from typer.core import TyperGroup
 
 from repro import cli
@@ -167,30 +167,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.browser
-def test_the_site_is_read_without_a_network_on_a_phone_and_a_screen(site: Path, tmp_path: Path) -> None:
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        for page in sorted(site.glob("*.html")):
-            if page.name == "404.html":  # for web servers: its paths begin at their root
-                continue
-            for width in (390, 1400):
-                tab.open(page, width)
-                wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-                assert not tab.evaluate(wide), (page.name, width)
-                assert tab.evaluate(OVERFLOWING) == [], (page.name, width)
-                assert [url for url in tab.requests if not url.startswith(("file:", "data:", "about:"))] == []
-                assert tab.complaints == [], page.name
+def test_the_site_is_read_without_a_network_on_a_phone_and_a_screen(site: Path, tab: Page) -> None:
+    for page in sorted(site.glob("*.html")):
+        if page.name == "404.html":  # for web servers: its paths begin at their root
+            continue
+        for width in (390, 1400):
+            tab.open(page, width)
+            wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+            assert not tab.evaluate(wide), (page.name, width)
+            assert tab.evaluate(OVERFLOWING) == [], (page.name, width)
+            assert [url for url in tab.requests if not url.startswith(("file:", "data:", "about:"))] == []
+            assert tab.complaints == [], page.name
 
 
 @pytest.mark.browser
-def test_the_search_finds_pages_that_are_opened_as_files(site: Path, tmp_path: Path) -> None:
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        tab.open(site / "index.html", 1400)
-        found = tab.call("Runtime.evaluate", expression=SEARCH, awaitPromise=True, returnByValue=True)
-        assert any("algorithms.html" in link for link in found["result"]["value"])
+def test_the_search_finds_pages_that_are_opened_as_files(site: Path, tab: Page) -> None:
+    tab.open(site / "index.html", 1400)
+    found = tab.call("Runtime.evaluate", expression=SEARCH, awaitPromise=True, returnByValue=True)
+    assert any("algorithms.html" in link for link in found["result"]["value"])
 
 
 SEARCH = """

@@ -4,9 +4,9 @@ import dataclasses
 import re
 from pathlib import Path
 
-import chromium_page
 import made_up_results
 import pytest
+from chromium_page import Page
 from without_torch import without_torch
 
 from repro import figures
@@ -63,48 +63,38 @@ def test_every_item_is_there_once_and_nothing_is_loaded_from_elsewhere(page: Pat
 
 
 @pytest.mark.browser
-def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tmp_path: Path) -> None:
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        for width in (390, 800, 1060, 1400):
-            for dark in (False, True):
-                tab.open(page, width, dark)
-                assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-                assert tab.evaluate(OVERFLOWING) == []
-                assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
-                assert len([url for url in tab.requests if url.startswith("file:")]) == 1
-                assert tab.complaints == []
-                colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-                assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
+def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tab: Page) -> None:
+    for width, dark in ((390, False), (800, False), (1060, False), (1400, False), (1400, True)):
+        tab.open(page, width, dark)
+        assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert tab.evaluate(OVERFLOWING) == []
+        assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
+        assert len([url for url in tab.requests if url.startswith("file:")]) == 1
+        assert tab.complaints == []
+        colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
 
 
 @pytest.mark.browser
-def test_figures_leave_no_hole_and_can_be_read_at_all_widths(page: Path, tmp_path: Path) -> None:
+def test_figures_leave_no_hole_and_can_be_read_at_all_widths(page: Path, tab: Page) -> None:
     """Text of 7 points has at least 8.75 pixels; what has no room for that scrolls."""
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        for width in (1400, 800, 390):
-            tab.open(page, width)
-            assert min(tab.evaluate(PIXELS_A_POINT)) >= 1.25
-            if width == 1400:
-                assert min(tab.evaluate(HOLES)) > 0.95
-                filled = tab.evaluate(UNFILLED)
-                assert min(across for across, _ in filled) > 0.9 and min(down for _, down in filled) > 0.75
+    for width in (1400, 800, 390):
+        tab.open(page, width)
+        assert min(tab.evaluate(PIXELS_A_POINT)) >= 1.25
+        if width == 1400:
+            assert min(tab.evaluate(HOLES)) > 0.95
+            filled = tab.evaluate(UNFILLED)
+            assert min(across for across, _ in filled) > 0.9 and min(down for _, down in filled) > 0.75
 
 
 @pytest.mark.browser
-def test_only_what_was_refuted_is_red(page: Path, tmp_path: Path) -> None:
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        for dark in (False, True):
-            tab.open(page, 1400, dark)
-            colour = "getComputedStyle(document.querySelector('.counts .{}')).color"
-            for name, grey in (("conditions-not-met", True), ("not-run", True), ("not-reproduced", False)):
-                red, green, blue = map(int, re.findall(r"\d+", tab.evaluate(colour.format(name))))
-                assert (red == green == blue) is grey, name
+def test_only_what_was_refuted_is_red(page: Path, tab: Page) -> None:
+    for dark in (False, True):
+        tab.open(page, 1400, dark)
+        colour = "getComputedStyle(document.querySelector('.counts .{}')).color"
+        for name, grey in (("conditions-not-met", True), ("not-run", True), ("not-reproduced", False)):
+            red, green, blue = map(int, re.findall(r"\d+", tab.evaluate(colour.format(name))))
+            assert (red == green == blue) is grey, name
 
 
 def test_the_title_says_what_the_page_shows(page: Path) -> None:
@@ -139,14 +129,11 @@ def test_narrow_figures_stand_in_twos_and_none_is_lost() -> None:
 
 
 @pytest.mark.browser
-def test_nothing_is_cut_off_on_paper(page: Path, tmp_path: Path) -> None:
-    if chromium_page.CHROMIUM is None:
-        pytest.skip("no chromium: apt-get install chromium")
-    with chromium_page.chromium(tmp_path) as tab:
-        tab.open(page, 718)  # A4 less its margins
-        tab.call("Emulation.setEmulatedMedia", media="print")
-        assert tab.evaluate("document.documentElement.scrollWidth <= 718")
-        assert tab.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.clientWidth))") <= 718
+def test_nothing_is_cut_off_on_paper(page: Path, tab: Page) -> None:
+    tab.open(page, 718)  # A4 less its margins
+    tab.call("Emulation.setEmulatedMedia", media="print")
+    assert tab.evaluate("document.documentElement.scrollWidth <= 718")
+    assert tab.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.clientWidth))") <= 718
 
 
 def test_no_text_of_a_user_leaves_its_place_in_a_drawing() -> None:
