@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,22 @@ def whole(folder: Path, name: str, *overrides: str):
 
 @pytest.fixture(scope="module")
 def threads(tmp_path_factory):
-    """Each algorithm's run, with a checkpoint after step 2 that the processes do not write, and what it ends with."""
+    """Each algorithm's run, with a checkpoint after step 2 that the processes do not write, and what it ends with.
+
+    No library may warn of anything: a person would read that at each run.
+    """
     folder = tmp_path_factory.mktemp("threads")
 
     @functools.cache
     def ends(name: str) -> tuple[Config, dict[str, object]]:
         run = whole(folder, name, "checkpoint_every=2")
-        loop.run(run)
+        with warnings.catch_warnings():
+            for kind in (UserWarning, FutureWarning):
+                warnings.simplefilter("error", kind)
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # ddp.py's filter, lost in pytest
+            torch.set_warn_always(True)  # also where an earlier run was warned
+            loop.run(run)
+            torch.set_warn_always(False)
         return run, bits(run.folder)
 
     return ends
