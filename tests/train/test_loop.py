@@ -11,7 +11,7 @@ import torch
 from tiny_runs import QUICK, bits, config
 
 from repro import models
-from repro.cluster import preempt, stalls
+from repro.cluster import preempt, stalls, watchdog
 from repro.comm import common_start
 from repro.config.compose import named_network
 from repro.config.schema import ConfigError, RunError
@@ -247,18 +247,20 @@ def test_samples_per_second_leave_out_what_saving_takes(tmp_path, monkeypatch):
         times.append(time.perf_counter())
         return found
 
-    monkeypatch.setattr(checkpoint, "save", lambda *arguments: time.sleep(2) or save(*arguments))
+    monkeypatch.setattr(checkpoint, "save", lambda *arguments: time.sleep(0.3) or save(*arguments))
     monkeypatch.setattr(evaluation, "evaluate", evaluated)
     run = config(tmp_path, *QUICK, "nodes=1", "algo=dense", "epochs=2")
     loop.run(run)
     _, second = (line for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval")
     between = times[2] - times[1]  # the first evaluation's end, its checkpoint, the second epoch
-    assert 64 / second["samples_per_s"] + 2 <= between
+    assert 64 / second["samples_per_s"] + 0.3 <= between
 
 
 def test_a_slow_upload_to_wandb_is_no_rank_that_hangs(tmp_path, monkeypatch):
     """Rank 0 uploads when the run is done, while the others wait for it at their last barrier."""
+    monkeypatch.setattr(watchdog, "BEAT_S", 0.2)
+    monkeypatch.setattr(watchdog, "STUCK_S", 0.3)
     monkeypatch.setattr(stalls, "STILL_BEATS", 2)
-    monkeypatch.setattr(Mirror, "finish", lambda *_, **__: time.sleep(12))
+    monkeypatch.setattr(Mirror, "finish", lambda *_, **__: time.sleep(3))
     summary = loop.run(config(tmp_path, *QUICK, "nodes=2", "steps=1"))
     assert summary["state"] == "done"
