@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from html import escape
 from pathlib import Path
 
 import made_up_results
@@ -60,6 +61,12 @@ def test_every_item_is_there_once_and_nothing_is_loaded_from_elsewhere(page: Pat
     assert {item.name for item in figures.load()} <= set(ids)
     links = re.findall(r'(?:src|href)="([^"]+)"|url\(([^)]+)\)', text)
     assert all((a or b).startswith(("#", "data:")) for a, b in links)
+
+
+def test_an_item_says_all_commands_that_make_it(page: Path) -> None:
+    text, drawn = page.read_text(), [item for item in figures.load() if item.draw]
+    assert any(len(item.commands) > 1 for item in drawn)
+    assert [one for item in drawn for one in item.commands if f"<code>{escape(one)}</code>" not in text] == []
 
 
 @pytest.mark.browser
