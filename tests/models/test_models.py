@@ -24,9 +24,6 @@ def load(name, classes=10, image_size=32, seed=0, **options):
 MODELS = groups.group_options("model")
 
 
-IMAGES = [name for name in MODELS if compose.declared("model", name).get("reads") != "text"]
-
-
 def size(name):
     """Pixels a side of the images that the network's YAML chooses, at least 64; 0 for one that reads text."""
     (config,) = compose.compose([f"model={name}"])
@@ -42,13 +39,35 @@ def test_parameter_counts_are_those_of_the_paper(name):
     assert sum(p.numel() for p in load(name, classes, image_size).parameters()) == PAPER[name]["parameters"]
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def built(request):
+    """Each network, of 4 classes; the tests of one follow each other, as it takes long to make."""
+    generator = torch.Generator()
+    return request.param, models.load(request.param, 4, size(request.param), 0, generator), generator
+
+
+@pytest.fixture
+def network(built):
+    """Its name, itself as if nobody had used it, and its rank's generator."""
+    name, model, generator = built
+    model.train().zero_grad()
+    _carried.reset(model)
+    return name, model, generator.manual_seed(1)
+
+
+def test_every_network_has_the_classes_and_the_image_size_of_the_data(network):
+    name, model, _ = network
+    follows(model, 4, size(name))
+
+
 @pytest.mark.parametrize(
-    ("name", "classes", "image_size"),
-    [*((name, 4, None) for name in MODELS), ("resnet20", 7, 48), ("vgg16", 100, 64), ("resnet20", 10, 8)],
+    ("name", "classes", "image_size"), [("resnet20", 7, 48), ("vgg16", 100, 64), ("resnet20", 10, 8)]
 )
 def test_classes_and_image_size_follow_the_data(name, classes, image_size):
-    image_size = size(name) if image_size is None else image_size
-    model = load(name, classes, image_size)
+    follows(load(name, classes, image_size), classes, image_size)
+
+
+def follows(model, classes, image_size):
     inputs, labels = models.made_up_batch(2, classes, image_size)
     logits = model(inputs)
     assert logits.shape == (len(labels), classes)
@@ -56,9 +75,11 @@ def test_classes_and_image_size_follow_the_data(name, classes, image_size):
     assert all(p.grad is not None for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", IMAGES)
-def test_blocks_one_after_the_other_are_the_network(name):
-    model = load(name, image_size=size(name)).eval()
+def test_blocks_one_after_the_other_are_the_network(network):
+    name, model, _ = network
+    if not size(name):
+        return  # it reads text
+    model.eval()
     blocks, images = models.blocks(name, model), torch.randn(2, 3, size(name), size(name))
     if hasattr(importlib.import_module(f"repro.models.{name}"), "blocks"):  # one without is one block
         assert len(blocks) > 4
@@ -157,11 +178,9 @@ def test_dropout_draws_from_its_own_generator():
     assert torch.equal(first.eval()(x), x)
 
 
-@pytest.mark.parametrize("name", models.names())
-def test_a_forward_pass_draws_from_the_ranks_generator_alone(name):
+def test_a_forward_pass_draws_from_the_ranks_generator_alone(network):
     """Every model that is there, a new one too: what it computes does not depend on the process-wide generator."""
-    generator = torch.Generator()
-    model = models.load(name, 4, size(name), 0, generator)
+    name, model, generator = network
     x, _ = models.made_up_batch(2, 4, size(name))
     logits = []
     for seed in (0, 1):
