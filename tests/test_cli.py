@@ -24,7 +24,7 @@ SOURCES = "ours|the paper|(gTop-k's )?authors' code|public code|not in the paper
 
 @pytest.mark.parametrize("command", [["run"], ["map"], ["data", "status"], ["data", "prepare"]], ids=" ".join)
 def test_every_help_has_examples_that_parse(command: list[str], tmp_path: Path) -> None:
-    shown = repro(*command, "--help", cwd=tmp_path)
+    shown = forked_cli.repro(*command, "--help", cwd=tmp_path)
     assert shown.returncode == 0
     examples = re.findall(r"^ +repro ([^\n]*?)(?: {3,}.*)?$", shown.stdout, re.MULTILINE)
     assert examples
@@ -47,25 +47,13 @@ def test_show_prints_a_config_that_yaml_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "densty=0.1"], "Did you mean density?"),
-        (["run", "density=5"], "at most 1"),
-        (["run", "nodes=0"], "at least 1"),
         (["run", "results=/proc/nothing", *SMALL], "results=FOLDER"),
-        (["run", "data=imagenet", "data.root=nowhere", "model=resnet50", "nodes=1"], "nowhere"),
         (["run", "cluster=environment", *SMALL], "cluster=local"),
-        (["simulate", "--run", ".", "--trace", "traces"], "--trace is not for --run"),
-        (
-            ["run", "experiment=tradeoff", "model=vgg16", "nodes=8", "algo=dense"],
-            "repro map experiment=tradeoff model=vgg16",
-        ),
-        (["launch", "experiment=tradeoff", "model=vgg16", "nodes=8", "algo=dense"], "type repro map"),
-        (["map", "experiment=quickstart"], "type experiment=tradeoff"),
-        (["data", "prepare", "mnist"], "Choose one of"),
-        (["data", "prepare", "cifar10", "--from", "nowhere.zip"], "nowhere.zip"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_a_users_error_is_one_message_and_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    """Two of many: the others are in test_hostile_input.py."""
     done = forked_cli.repro(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("repro: ") and message in done.stderr

@@ -33,6 +33,8 @@ OPTIONS = {
     f"{RUN} seed=-1": "seed=-1: must be at least 0",
 }
 ROOT_KEYS = {
+    "run density=5": "at most 1",
+    "run nodes=0": "at least 1",
     f"{RUN} momentum=1": "below 1",
     f"{RUN} density=1e-300": "density=1e-300: must be at least 1e-12",
     f"{RUN} timeout_s=1e300": "at most 1e+07",
@@ -65,6 +67,7 @@ SWEEPS = {  # refused before the first, possible, point is run
     f"{RUN} algo=gtopk,local_sgd probe_steps=[1]": "algo=local_sgd mixes weights",
 }
 GUESSED = {
+    "run densty=0.1": "Did you mean density?",
     f"{RUN} batch_size=3": "batch_per_node=32 is the number of images on each node",
     f"{RUN} optimizer=adam": "SGD with momentum is the one optimizer",
     f"{RUN} modle=resnet20": "Did you mean model?",
@@ -96,6 +99,13 @@ UNWRITABLE = (
     "plot tables", "report", "results collect",
 )  # fmt: skip
 COMMANDS = GUESSED | {
+    "run data=imagenet data.root=nowhere model=resnet50 nodes=1": "nowhere",
+    "run experiment=tradeoff model=vgg16 nodes=8 algo=dense": "repro map experiment=tradeoff model=vgg16",
+    "launch experiment=tradeoff model=vgg16 nodes=8 algo=dense": "type repro map",
+    "map experiment=quickstart": "type experiment=tradeoff",
+    "data prepare mnist": "Choose one of",
+    "data prepare cifar10 --from nowhere.zip": "nowhere.zip",
+    "simulate --run . --trace traces": "--trace is not for --run",
     **{f"{command} --out /dev/null/x": "Name another place with --out" for command in UNWRITABLE},
     "simulate node=nan": "seconds of compute must be above 0",
     "simulate node=0": "seconds of compute must be above 0",
