@@ -63,10 +63,12 @@ def test_ctrl_c_answers_at_once_and_twice_stops_now(cluster: str, tmp_path: Path
         assert re.search(r"stopping after step \d+0;", said)
 
 
-@pytest.mark.parametrize("cluster", ["local", "processes"])
-def test_sigterm_to_the_whole_group_saves_and_stops(cluster: str, tmp_path: Path) -> None:
-    """As `timeout` and systemd send it: also to what starts the ranks, and to what looks after their memory."""
-    process = running(tmp_path, f"cluster={cluster}")
+def test_sigterm_to_the_whole_group_saves_and_stops(tmp_path: Path) -> None:
+    """As `timeout` and systemd send it: also to what starts the ranks, and to what looks after their memory.
+
+    Ranks in one process get it in the next test.
+    """
+    process = running(tmp_path, "cluster=processes")
     os.killpg(process.pid, signal.SIGTERM)
     said = over(process)
     assert state(tmp_path)["state"] == "preempted", said
@@ -89,7 +91,9 @@ def test_a_lost_terminal_saves_and_stops_but_not_under_nohup(tmp_path: Path) -> 
     time.sleep(1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGTERM)
-    over(process)
+    said = over(process)
+    assert state(tmp_path / "next")["state"] == "preempted", said
+    assert process.returncode == 130 and "same command goes on" in said, said
 
 
 @pytest.mark.lab
