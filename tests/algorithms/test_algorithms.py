@@ -52,15 +52,17 @@ def test_the_class_answers_as_its_instances_do(choice):
     assert (algorithms.residuals(algorithm)[0] is not None) == keeps
 
 
-@pytest.mark.parametrize("kind", ["ties", "few", "zero"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [*((size, "ties") for size in SIZES), *((size, kind) for size in (3, 4) for kind in ("few", "zero"))],
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_ranks_get_the_same_bits(name, size, kind):
     first, *others = [updates for updates, _ in train(name, size, gradients(size, 3, kind), 0.01)]
     assert all(torch.equal(first.view(torch.int32), other.view(torch.int32)) for other in others)
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
 @pytest.mark.parametrize("name", NAMES)
 def test_gloo_carries_the_same_bits_as_memory(name, size):
     """All sums are of integers, but for two; those are as exact as the order of their terms."""
