@@ -15,7 +15,7 @@ from tiny_runs import bits, equal, latest
 
 from repro.config.compose import compose
 from repro.config.schema import Config
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,7 +46,7 @@ class Sweep:
         return self.repro("launch", *self.overrides, *words)
 
     def state(self, config: Config) -> str | None:
-        return run_folder.state(self.folder(config))
+        return status_file.state(self.folder(config))
 
     def status(self, config: Config) -> dict:
         return json.loads((self.folder(config) / "status.json").read_text())

@@ -11,7 +11,7 @@ from cli_process import SMALL, repro, start
 from tiny_runs import bits, equal
 
 from repro.config.compose import compose
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.train import loop
 
 
@@ -49,7 +49,7 @@ def test_after_ctrl_c_and_after_kill_9_the_same_command_goes_on(tmp_path: Path) 
         wait_for(tmp_path, f'"step": {steps + 12},', process)  # past the next checkpoint
         process.kill()
         assert "resuming" in process.communicate()[1]
-    assert run_folder.state(folder) == "running"
+    assert status_file.state(folder) == "running"
     again = repro(*command, cwd=tmp_path)
     assert again.returncode == 0 and "resuming" in again.stderr
     assert [line["step"] for line in run_folder.read_metrics(folder) if line["kind"] == "step"] == list(range(1, 81))

@@ -82,11 +82,11 @@ def run(
 def refused(config: Config, error: str) -> None:
     """Leaves word of a launched run that could not begin; of its ranks the first does."""
     from repro.cluster import environment
-    from repro.runs import run_folder
+    from repro.runs import status_file
 
     place = environment.discover()
     if place is None or place.rank == 0:
-        run_folder.refused(config, error)
+        status_file.refused(config, error)
 
 
 def forecast(configs: list[Config]) -> Forecast:

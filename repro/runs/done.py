@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from repro.config.schema import Config
-from repro.runs import missing, recorded, run_folder, same_code, same_data
+from repro.runs import missing, recorded, same_code, same_data, status_file
 
 
 def tell(config: Config) -> None:
@@ -17,12 +17,12 @@ def tell(config: Config) -> None:
 def of_other_code(configs: Iterable[Config]) -> Iterator[str]:
     """Yields a line on each run that is done and was trained with other code than would train it now."""
     for config in configs:
-        if run_folder.state(config.folder) == "done" and (code := _other_code(config)):
+        if status_file.state(config.folder) == "done" and (code := _other_code(config)):
             yield f"{config.folder} is done already, {code}."
 
 
 def _other_code(config: Config) -> str:
-    return same_code.told(run_folder.read_object(config.folder / "provenance.json"), config)
+    return same_code.told(status_file.read_object(config.folder / "provenance.json"), config)
 
 
 def _lines(config: Config) -> Iterator[str]:

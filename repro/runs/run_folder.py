@@ -6,10 +6,7 @@ the last line is on the disk. Only rank 0 writes.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from itertools import count
@@ -17,17 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from repro import metric
-from repro.cluster import environment
 from repro.cluster.stalls import W_AND_B
 from repro.config.compose import to_yaml
-from repro.config.schema import Config, RunError
+from repro.config.schema import Config
 from repro.iteration_time import FIELDS, IterationTime, is_measured
 from repro.json_text import json_text
-from repro.runs import lock, metrics, per_step, progress, provenance, same_code
+from repro.runs import metrics, per_step, progress, provenance, same_code, status_file
 from repro.runs.lock import Lock
 from repro.runs.metrics import Metrics, Position
 from repro.runs.wandb_mirror import Draw, Mirror, identity_of, redact
-from repro.whole_files import FULL, explain, overwrite, write_whole
+from repro.whole_files import write_whole
 
 FILES = ("config.yaml", "provenance.json", metrics.NAME, "status.json")
 SUMMED_UP = (*FIELDS, "source", "network")
@@ -71,7 +67,7 @@ class RunFolder:
 
     def _open(self) -> None:
         write_whole(self.folder / "config.yaml", to_yaml(self.config))
-        earlier = read_object(self.folder / "provenance.json")
+        earlier = status_file.read_object(self.folder / "provenance.json")
         before = earlier.get("earlier", [])
         sessions = [*(before if isinstance(before, list) else []), *([_session(earlier)] if earlier else [])]
         self.provenance = {
@@ -80,7 +76,7 @@ class RunFolder:
             **({"ranks": provenance.of_ranks(self.ranks)} if self.ranks else {}),
             same_code.KEY: same_code.digests(self.config),
             "fingerprint": self.fingerprint,
-            "start": _now(),
+            "start": status_file.now(),
             "end": None,
             "earlier": sessions,
         }
@@ -138,20 +134,20 @@ class RunFolder:
         if state != "running":
             self._save_end()
         reached = self.metrics.position() if state != "running" else None
-        write_status(self.folder, state, step, steps, error, reached if state == "done" else None)
+        status_file.write(self.folder, state, step, steps, error, reached if state == "done" else None)
         self.step, self.steps, self.said = step, steps, state
 
     def _save_provenance(self) -> None:
         write_whole(self.folder / "provenance.json", redact(json_text(self.provenance, indent=1)) + "\n")
 
     def _save_end(self) -> None:
-        self.provenance["end"] = _now()
+        self.provenance["end"] = status_file.now()
         self._save_provenance()
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         try:
             if error is not None and self.said == "running":
-                write_status(self.folder, "failed", self.step, self.steps, reason(error))
+                status_file.write(self.folder, "failed", self.step, self.steps, status_file.reason(error))
             if self.said == "running":
                 self._save_end()
         except OSError:
@@ -168,69 +164,6 @@ class RunFolder:
                 self.lock.release()
 
 
-def reason(error: BaseException) -> str:
-    """Returns what to write and say of an error that ends a run."""
-    if isinstance(error, OSError) and error.errno in FULL:
-        return explain(error)
-    return str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-
-
-def write_status(
-    folder: Path, state: str, step: int, steps: int, error: str | None = None, reached: Position | None = None
-) -> None:
-    """Writes status.json; `reached` is all of metrics.jsonl where the run is done.
-
-    On a full disk it writes over the status that is there, as `running` would be wrong.
-    """
-    said = {} if reached is None else {"metrics": reached._asdict()}
-    text = json_text({"state": state, "step": step, "steps": steps, "error": error, "updated": _now(), **said})
-    text = redact(text) + "\n"
-    file = folder / "status.json"
-    try:
-        write_whole(file, text)
-    except OSError as full:
-        if full.errno not in FULL or state == "done" or not file.exists():
-            raise
-        overwrite(file, text)
-
-
-def refused(config: Config, error: str) -> None:
-    """Writes `failed` for a run that could not begin or go on, for `repro status`; where it has by now, nothing."""
-    _fail(config, error, ("preempted",))
-
-
-def failed(config: Config, error: str) -> None:
-    """Writes `failed` for a rank 0 that could not, unless the run has ended or another process holds the folder."""
-    _fail(config, error, ("running", "preempted"))
-
-
-def _fail(config: Config, error: str, states: Sequence[str]) -> None:
-    folder = config.folder
-    status, owner = read_object(folder / "status.json"), lock.holder(folder)
-    step = environment.step()  # a rank of the owner's own start, on another machine perhaps
-    ours = owner is None or owner["pid"] == os.getpid() or (step is not None and owner.get("step") == step)
-    with suppress(OSError):  # the error itself still reaches the screen
-        if not (folder / "status.json").exists() and ours:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / "config.yaml", to_yaml(config))
-            write_status(folder, "failed", 0, 0, error)
-        elif status.get("state") in states and ours:
-            write_status(folder, "failed", status.get("step", 0), status.get("steps", 0), error)
-
-
-def state(folder: Path) -> str | None:
-    """Returns the state in status.json, None where there is none.
-
-    A run is not done, but failed, where metrics.jsonl is not what it was when the run ended.
-    """
-    status = read_object(folder / "status.json")
-    said = status.get("state")
-    reached = metrics.from_json(status.get("metrics"))
-    if said == "done" and reached is not None and metrics.changed(folder, reached):
-        return "failed"
-    return said if isinstance(said, str) else None
-
-
 read_metrics = metrics.read
 
 
@@ -239,7 +172,7 @@ def summary(folder: Path) -> dict[str, Any]:
 
     Measured times take precedence over modelled ones, the chosen network's over those of `also_on`.
     """
-    status, lines = read_object(folder / "status.json"), read_metrics(folder)
+    status, lines = status_file.read_object(folder / "status.json"), read_metrics(folder)
     last: dict[str, dict[str, Any]] = {}
     for line in lines:
         if line["kind"] != "iteration_time" or is_measured(str(line.get("source"))) or "iteration_time" not in last:
@@ -292,16 +225,3 @@ def _session(record: dict[str, Any]) -> dict[str, Any]:
 def run_folders(results: Path) -> list[Path]:
     """Returns the folders under `results` that hold a file of a run."""
     return sorted({path.parent for name in FILES for path in results.glob(f"*/*/{name}")})
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file, {} where there is none."""
-    try:
-        content = json.loads(file.read_text()) if file.is_file() else {}  # a pipe, say, would not end
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

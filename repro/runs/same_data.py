@@ -12,7 +12,7 @@ from pathlib import Path
 
 from repro import data
 from repro.config.schema import Config, ConfigError
-from repro.runs import run_folder
+from repro.runs import status_file
 
 
 def chosen(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config]:
@@ -38,7 +38,7 @@ def chosen(configs: Sequence[Config], say: Callable[[str], None]) -> list[Config
 
 def trained_on(folder: Path) -> data.Content | None:
     """Returns what the run in `folder` read; None where there is no run. Old runs have a description alone."""
-    said = run_folder.read_object(folder / "provenance.json")
+    said = status_file.read_object(folder / "provenance.json")
     description, fingerprint = said.get("data", ""), said.get("fingerprint", "")
     if not said or not isinstance(description, str) or not isinstance(fingerprint, str):
         return None

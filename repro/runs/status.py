@@ -17,7 +17,7 @@ from repro import metric, screen
 from repro.cluster import environment
 from repro.cluster.slurm import JOB_PREFIX, LAUNCHES, OPEN
 from repro.config.schema import Config, RunError
-from repro.runs import lock, metrics, missing, run_folder
+from repro.runs import lock, metrics, missing, run_folder, status_file
 
 STATES = ("done", "running", "pending", "failed", "preempted", "new")
 
@@ -101,7 +101,7 @@ class Job(NamedTuple):
 
 def run(folder: Path, job: Job | None) -> Run:
     """Returns the run in `folder`, whose task in the queue is `job`, if it has one."""
-    name, status = f"{folder.parent.name}/{folder.name}", run_folder.read_object(folder / "status.json")
+    name, status = f"{folder.parent.name}/{folder.name}", status_file.read_object(folder / "status.json")
     state, error = _said(folder, status)
     alive = lock.holder(folder) is not None
     if state != "done" and alive:
@@ -185,7 +185,7 @@ def _said(folder: Path, status: dict[str, Any]) -> tuple[str, str | None]:
 
 def _eta(folder: Path, status: dict[str, Any]) -> float | None:
     """Estimates the seconds to the last step, at the pace since this start (its set-up included)."""
-    provenance = run_folder.read_object(folder / "provenance.json")
+    provenance = status_file.read_object(folder / "provenance.json")
     try:
         spent = datetime.fromisoformat(status["updated"]) - datetime.fromisoformat(provenance["start"])
         made = status["step"] - provenance.get("resumed_at", 0)

@@ -12,7 +12,7 @@ from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
-from repro.runs import done, machine, progress, provenance, run_folder, same_data
+from repro.runs import done, machine, progress, provenance, run_folder, same_data, status_file
 from repro.train import possible, timed_only
 from repro.train.hierarchical import elsewhere
 from repro.train.precision import of_bfloat16
@@ -40,13 +40,13 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
         if config.node is not None and before_run is not None:
             return timed_only.run(config, before_run, interrupt)
         main = functools.partial(train, before_run=before_run)
-        failed = functools.partial(run_folder.failed, config)
+        failed = functools.partial(status_file.failed, config)
         return ranks.launch(config, main, load_data, interrupt, failed)
     except RunError as error:
-        run_folder.failed(config, str(error))  # rank 0 may have died before it could say so
+        status_file.failed(config, str(error))  # rank 0 may have died before it could say so
         raise
     except KeyboardInterrupt:
-        run_folder.failed(config, "stopped at once by a second Ctrl-C")
+        status_file.failed(config, "stopped at once by a second Ctrl-C")
         raise
 
 
@@ -76,7 +76,7 @@ def load_data(config: Config) -> Dataset:
 def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | None = None) -> dict[str, Any]:
     """Does one rank's whole run. Rank 0 keeps the run folder and returns its summary."""
     here = provenance.of_rank(str(rank.device))
-    seen = rank.control.gather_objects((run_folder.state(config.folder), data.fingerprint, here))
+    seen = rank.control.gather_objects((status_file.state(config.folder), data.fingerprint, here))
     if strays := [str(number) for number, (_, fingerprint, _) in enumerate(seen) if fingerprint != seen[0][1]]:
         raise RunError(
             f"rank {', '.join(strays)} has other data under data.root={config.data.root} than rank 0: "

@@ -13,7 +13,7 @@ from repro import data
 from repro.cluster import environment, lab, preempt, start
 from repro.config.groups import cost
 from repro.config.schema import Config, ConfigError, RunError
-from repro.runs import done, lock, machine, places, run_folder, same_data
+from repro.runs import done, lock, machine, places, run_folder, same_data, status_file
 from repro.screen import plural
 from repro.train import ending
 from repro.train.time_left import Forecast, TimeLeft
@@ -59,7 +59,7 @@ def _run(
         if place is not None:
             start.tell(configs[0], place, error, all_runs=True)
         raise
-    left = [config for config in configs if run_folder.state(config.folder) != "done"]
+    left = [config for config in configs if status_file.state(config.folder) != "done"]
     for line in _announced(configs, left):
         _say(line, speaks)
     if speaks and (slow := _slow_precision(left)):
@@ -150,7 +150,7 @@ def _check(configs: list[Config]) -> None:
 
     Raises ConfigError. What is done may be in a folder that is for reading alone.
     """
-    open_ = [config for config in configs if run_folder.state(config.folder) != "done"]
+    open_ = [config for config in configs if status_file.state(config.folder) != "done"]
     for config in open_:
         if config.cluster.name == "lab":
             lab.check_rate(config.network.bits_per_s, config.cluster.dilation)
@@ -204,7 +204,7 @@ def _guarded(
             text = explain(error) if isinstance(error, OSError) else str(error)
             _say(f"repro: {text}", True)
             if speaks:
-                run_folder.refused(config, text)
+                status_file.refused(config, text)
         else:  # a defect of this suite: its traceback is wanted
             traceback.print_exception(error)
         return {**run_folder.summary(config.folder), "state": "failed", "lost": lost}
@@ -215,7 +215,7 @@ def _one(
 ) -> dict[str, Any]:
     if not starts_ranks:  # ranks that look at the folder at different moments could disagree: `loop` asks rank 0
         return dict(_loop().run(config, before_run, interrupt))
-    if run_folder.state(config.folder) == "done":
+    if status_file.state(config.folder) == "done":
         done.tell(config)  # this process alone is here, and speaks
         return run_folder.summary(config.folder)
     owner = lock.holder(config.folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from repro.cluster import ranks
 from repro.comm.collective import CollectiveError
 from repro.config.schema import Config
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ DESCRIPTION = "none: nothing is trained"
 
 def run(config: Config, before_run: Lines, interrupt: Interrupt | None) -> Any:
     """Measures as `config` says; returns the summary. Raises RunError."""
-    failed = functools.partial(run_folder.failed, config)
+    failed = functools.partial(status_file.failed, config)
     return ranks.launch(
         config, functools.partial(time_it, before_run=before_run), ranks.no_data, interrupt, failed=failed
     )

@@ -13,7 +13,7 @@ from repro import data, models
 from repro.config.compose import from_yaml
 from repro.config.schema import Config, ConfigError, RunError
 from repro.data._images.preprocess import Preprocessing
-from repro.runs import checkpoint, missing, run_folder
+from repro.runs import checkpoint, missing, run_folder, status_file
 from repro.runs.checkpoint import Checkpoint
 from repro.train import saved_state, split
 from repro.train.replica import Replica
@@ -66,7 +66,7 @@ def load(folder: Path) -> Trained:
             damage = str(error)
         passed_over.append(f"the checkpoint of step {found.step} is not used: {damage}")
     what = f"no checkpoint that can be used ({'; '.join(passed_over)})" if passed_over else "no checkpoint"
-    if run_folder.state(folder) == "done":  # `repro run` would leave it as it is
+    if status_file.state(folder) == "done":  # `repro run` would leave it as it is
         raise ConfigError(f"{folder} has {what}: remove the folder and type its `repro run` again.")
     raise ConfigError(f"{folder} has {what}: type its `repro run` again to go on with it.")
 
@@ -92,7 +92,7 @@ def describe(folder: Path, config: Config, step: int) -> dict[str, Any]:
     """Returns the network, its preprocessing, its labels and its training, as plain values for JSON."""
     at_step = [line for line in run_folder.read_metrics(folder) if line.get("step") == step]
     evaluated = [line for line in at_step if line["kind"] == "eval"]  # none where a run was stopped within an epoch
-    provenance = run_folder.read_object(folder / "provenance.json")
+    provenance = status_file.read_object(folder / "provenance.json")
     content = data.Content(str(provenance.get("data", "")), str(provenance.get("fingerprint", "")))
     return {
         "network": {"name": config.model.name, "classes": config.data.classes, "options": config.model.options},

@@ -17,7 +17,7 @@ from repro.comm.transport import MemoryTransport, Wires
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report.from_run_folders import collect
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.timing import bench_links, dry_run, wire_replay
 from repro.timing.before_run import before_a_run
 from repro.train import loop, sweep
@@ -125,7 +125,7 @@ def test_an_iteration_of_stated_compute_is_recorded_as_dilated(tmp_path: Path):
     assert (measured["dilation"], measured["repeats"], measured["node"]) == (8, 9, "paper")
     assert measured["compute_s"] == pytest.approx(128 / 920.632)  # published; nobody waited 8 times as long for nothing
     assert measured["communicate_s"] == pytest.approx(modelled["communicate_s"], rel=0.5)
-    assert run_folder.state(one.folder) == "done"
+    assert status_file.state(one.folder) == "done"
     found, left_out = collect(tmp_path)
     assert left_out == [] and [len(group["iteration_time"]) for group in found["default"]["groups"]] == [2]
 

@@ -18,7 +18,7 @@ from repro.cli import app
 from repro.cluster import slurm
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
-from repro.runs import lock, run_folder, status
+from repro.runs import lock, status, status_file
 from repro.runs.lock import Lock
 
 SWEEP = ["model=resnet20", "data=digits", "algo=dense,topk,gtopk", "nodes=4,2"]
@@ -38,7 +38,7 @@ def finish(config, state: str = "done") -> None:
     config.folder.mkdir(parents=True)
     for name in ("config.yaml", "provenance.json"):
         (config.folder / name).write_text("")
-    run_folder.write_status(config.folder, state, 5, 5)
+    status_file.write(config.folder, state, 5, 5)
 
 
 def test_one_array_per_number_of_nodes(sweep):
@@ -244,10 +244,10 @@ def test_states(sweep, tmp_path):
     lock = Lock(folder)
     assert status.run(folder, None).state == "running"
     lock.release()
-    run_folder.write_status(folder, "preempted", 3, 5)
+    status_file.write(folder, "preempted", 3, 5)
     assert status.run(folder, None).state == "preempted"
     assert status.run(folder, status.Job("pending")).state == "pending"
-    run_folder.write_status(folder, "done", 5, 5)
+    status_file.write(folder, "done", 5, 5)
     assert status.run(folder, status.Job("running")).state == "done"
     (folder / "metrics.jsonl").write_text('{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1')
     shown = status.table(status.survey(tmp_path)[0])

@@ -18,7 +18,7 @@ from repro.config.compose import compose
 from repro.config.schema import Config
 from repro.report import finished_run, summaries
 from repro.report.from_run_folders import collect
-from repro.runs import lock, run_folder, same_data, status
+from repro.runs import lock, run_folder, same_data, status, status_file
 from repro.train import loop
 
 RUN = [*QUICK, "algo=gtopk", "nodes=2", "steps=2", "checkpoint_every=1", "probe_steps=[2]"]
@@ -200,7 +200,7 @@ def test_every_damage_is_left_out_by_name_and_the_rest_is_collected(made: Config
         assert "\n" not in reason and len(reason) < 400
         # what else reads a run folder, before or after a run
         status.run(place, None), run_folder.summary(place), lock.holder(place), same_data.trained_on(place)
-        assert run_folder.state(place) in ("done", "failed", "finished", "text", None), name
+        assert status_file.state(place) in ("done", "failed", "finished", "text", None), name
     listed = {run.name: run for run in status.survey(tmp_path)[0]}
     assert {f"{place.parent.name}/{place.name}" for place in [*places.values(), good]} <= set(listed)
     table = status.table(list(listed.values()))
@@ -272,7 +272,7 @@ OF_A_START = [
 def test_the_same_command_goes_on_after_a_damage(name: str, made: Config, tmp_path: Path) -> None:
     run = config(tmp_path, *RUN)
     place = copied(made, tmp_path, run.folder.parent.name, whole=True)
-    run_folder.write_status(place, "running", 2, 2)
+    status_file.write(place, "running", 2, 2)
     DAMAGES[name](place)
     assert loop.run(run, before_a_run)["state"] == "done"
     assert equal(bits(place), bits(made.folder))

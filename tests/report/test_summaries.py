@@ -17,7 +17,7 @@ from repro.config.compose import compose, from_yaml, to_yaml
 from repro.config.schema import ConfigError
 from repro.report import from_run_folders, pool_seeds, same_settings, summaries, write_items
 from repro.report.group import Group
-from repro.runs import run_folder
+from repro.runs import status_file
 from repro.train import ending, loop, training
 
 RUN = [
@@ -231,7 +231,7 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
     settings = [*tiny_runs.QUICK, "nodes=2", "batch_per_node=2", "scale_schedule=false", "algo=gtopk"]
     long = tiny_runs.config(tmp_path / "long", *settings, "epochs=4")
     loop.run(long)
-    assert run_folder.state(long.folder) == "preempted"
+    assert status_file.state(long.folder) == "preempted"
     monkeypatch.undo()
     loop.run(tiny_runs.config(tmp_path / "short", *settings, "epochs=2"))
     found, left_out = from_run_folders.collect(tmp_path / "long")
@@ -273,7 +273,7 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         for place in (run.folder / "checkpoints").glob("step-*"):
             if int(place.name.removeprefix("step-")) > step:
                 (place / "manifest.json").unlink()
-        run_folder.write_status(run.folder, "running", step, 3)
+        status_file.write(run.folder, "running", step, 3)
         file = run.folder / "provenance.json"
         said = json.loads(file.read_text())
         if "timed_on" not in said:

@@ -17,7 +17,7 @@ from repro.cluster.preempt import Interrupt
 from repro.config.compose import compose
 from repro.config.groups import group_options
 from repro.config.schema import Config, RunError
-from repro.runs import checkpoint, run_folder
+from repro.runs import checkpoint, run_folder, status_file
 from repro.train import evaluation, loop
 
 TEXT = ["model=lstm_small", "model.width=8", "model.dropout=0.5", "data=text", "data.classes=50", "data.sequence=5"]
@@ -88,7 +88,7 @@ def go_on_after_two_of_four(run: Config) -> None:
 def go_on_after(run: Config, step: int, steps: int) -> None:
     for path in (run.folder / "checkpoints").glob(f"step-*{steps}"):  # as if killed after `step`
         (path / "manifest.json").unlink()
-    run_folder.write_status(run.folder, "running", step, steps)
+    status_file.write(run.folder, "running", step, steps)
     assert latest(run.folder)[0] == step
     loop.run(run)
 
@@ -140,7 +140,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(tm
     whole = bits(run.folder)
     newest = max((run.folder / "checkpoints").glob("step-*"))
     (newest / "rank-00001.pt").write_bytes((newest / "rank-00001.pt").read_bytes()[:100])
-    run_folder.write_status(run.folder, "running", 3, 3)  # as if it died right after that checkpoint
+    status_file.write(run.folder, "running", 3, 3)  # as if it died right after that checkpoint
     loop.run(run)
     assert "after step 2: the checkpoint of step 3 is not used: rank-00001.pt has changed\n" in capsys.readouterr().err
     assert equal(bits(run.folder), whole)
@@ -152,14 +152,14 @@ def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
     whole, metrics = bits(run.folder), run.folder / "metrics.jsonl"
     damaged = metrics.read_bytes().replace(b'"kind"', b'"k#nd"', 1)
     metrics.write_bytes(damaged)
-    run_folder.write_status(run.folder, "running", 3, 3)
+    status_file.write(run.folder, "running", 3, 3)
     loop.run(run)
     aside = run.folder / "damaged-1"
     assert f"is not what it was then; what was there is in {aside}\n" in capsys.readouterr().err
     assert (aside / "metrics.jsonl").read_bytes() == damaged
     assert equal(bits(aside), whole) and equal(bits(run.folder), whole)
     metrics.write_bytes(damaged)
-    run_folder.write_status(run.folder, "running", 3, 3)
+    status_file.write(run.folder, "running", 3, 3)
     loop.run(run)
     assert equal(bits(run.folder / "damaged-2"), whole)
 
@@ -171,7 +171,7 @@ def test_only_every_second_epoch_is_saved_and_the_end(tmp_path, capsys):
     first, last = sorted((run.folder / "checkpoints").glob("step-*"))
     assert [place.name[-2:] for place in (first, last)] == ["08", "12"]
     shutil.rmtree(last)
-    run_folder.write_status(run.folder, "running", 11, 12)  # killed in the third epoch
+    status_file.write(run.folder, "running", 11, 12)  # killed in the third epoch
     loop.run(run)
     assert "after step 8" in capsys.readouterr().err
     assert equal(bits(run.folder), whole)
@@ -184,7 +184,7 @@ def test_a_run_that_is_told_to_stop_at_an_epochs_end_is_saved_there(tmp_path, mo
     monkeypatch.setattr(evaluation, "evaluate", lambda *arguments: interrupt.set() or evaluate(*arguments))
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=4", "epochs=3", "checkpoint_epochs=2")
     loop.run(run, interrupt=interrupt)
-    assert run_folder.state(run.folder) == "preempted" and latest(run.folder)[0] == 4
+    assert status_file.state(run.folder) == "preempted" and latest(run.folder)[0] == 4
 
 
 def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path, capsys):
@@ -207,7 +207,7 @@ def test_a_run_goes_on_where_the_generator_is_of_another_kind_of_device(tmp_path
         torch.save(state | {"generator": torch.zeros(16, dtype=torch.uint8)}, places[0] / name)
         manifest["sha256"][name] = hashlib.sha256((places[0] / name).read_bytes()).hexdigest()
     (places[0] / "manifest.json").write_text(json.dumps(manifest))
-    run_folder.write_status(run.folder, "running", 2, 3)
+    status_file.write(run.folder, "running", 2, 3)
     loop.run(run)
     assert "after step 2" in capsys.readouterr().err
     assert equal(but_draws(bits(run.folder)), whole)

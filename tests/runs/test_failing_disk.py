@@ -23,7 +23,7 @@ from repro import cli
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report import summaries
-from repro.runs import machine, run_folder
+from repro.runs import machine, run_folder, status_file
 from repro.timing import bench_collectives, bench_selection
 
 RUN = [
@@ -80,7 +80,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Config,
     (run,) = compose([*RUN, f"results={place}/runs"])
     disk = Disk(place / "runs", "none", -1, place.parent / "operations")
     assert in_child(command(["run", *RUN, f"results={place}/runs"]), disk, place.parent / "said") == 0
-    assert run_folder.state(run.folder) == "done"
+    assert status_file.state(run.folder) == "done"
     yield run, place.parent / "operations"
     patch.undo()
 
@@ -108,9 +108,9 @@ def test_a_run_survives_a_fault_at_each_operation(
             assert code == ENDED, at_fault
         elif code:
             assert ADVICE in said.read_text() or "results=FOLDER" in said.read_text(), at_fault
-            assert run_folder.state(run.folder) in ("failed", None), at_fault
+            assert status_file.state(run.folder) in ("failed", None), at_fault
         else:
-            assert run_folder.state(run.folder) == "done", at_fault
+            assert status_file.state(run.folder) == "done", at_fault
         assert in_child(command(line), None, said) == 0, f"after {at_fault}, then: {said.read_text()}"
         assert metrics(run.folder) == expected, at_fault
         assert equal(bits(run.folder), weights), at_fault
@@ -136,11 +136,11 @@ def test_a_full_disk_leaves_no_running_of_a_session_that_was_killed(
         (run,) = compose(words)
         killed = Disk(Path(run.results), "end", killed_at, tmp_path / "log")
         assert in_child(command(["run", *words]), killed, said) == ENDED
-        assert run_folder.state(run.folder) == "running"
+        assert status_file.state(run.folder) == "running"
         at = of_a_start_that_finds_a_folder.index(name)
         assert in_child(command(["run", *words]), Disk(Path(run.results), "full", at, tmp_path / "log"), said) == 1
         assert ADVICE in said.read_text() and said.read_text().count("repro: ") == 1, said.read_text()
-        assert run_folder.state(run.folder) == "failed", name
+        assert status_file.state(run.folder) == "failed", name
 
 
 def images(place: Path) -> None:

@@ -14,7 +14,7 @@ from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster.preempt import Interrupt
 from repro.config.schema import Config, RunError
-from repro.runs import checkpoint, metrics, run_folder
+from repro.runs import checkpoint, metrics, run_folder, status_file
 from repro.train import loop
 
 RUN = [*QUICK, "algo=gtopk", "nodes=2", "steps=4", "checkpoint_every=1"]  # its last checkpoints: steps 3 and 4
@@ -39,7 +39,7 @@ def killed(straight: Config, tmp_path: Path) -> Config:
     """A copy, as if the run had been killed after its last checkpoint."""
     run = config(tmp_path, *RUN)
     shutil.copytree(straight.folder, run.folder)
-    run_folder.write_status(run.folder, "running", 4, 4)
+    status_file.write(run.folder, "running", 4, 4)
     return run
 
 
@@ -118,10 +118,10 @@ def test_a_run_whose_metrics_changed_after_its_end_is_not_done(
 ) -> None:
     """It said "is done already" of a run that lacked steps."""
     shutil.copy(straight.folder / "status.json", killed.folder)
-    assert run_folder.state(killed.folder) == "done"
+    assert status_file.state(killed.folder) == "done"
     file = killed.folder / metrics.NAME
     file.write_bytes(file.read_bytes()[:-300])
-    assert run_folder.state(killed.folder) == "failed"
+    assert status_file.state(killed.folder) == "failed"
     assert "after step 3" in goes_on(killed, straight, capsys)
 
 
@@ -230,7 +230,7 @@ def test_a_run_whose_folder_is_removed_fails_at_its_next_line(what: str, tmp_pat
     with pytest.raises(RunError, match=r"metrics\.jsonl was removed or replaced while the run"):
         loop.run(run)
     remover.join()
-    state = run_folder.state(run.folder)
+    state = status_file.state(run.folder)
     assert state == "failed" or (what == "the folder" and state is None)
     assert not list(run.folder.glob("checkpoints/*/manifest.json"))  # it ended long before the first
 

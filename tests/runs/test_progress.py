@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tiny_runs
 
-from repro.runs import run_folder
+from repro.runs import status_file
 
 ROOT = Path(__file__).parents[2]
 HELD = """
@@ -42,7 +42,7 @@ def test_a_terminal_that_stands_still_is_no_rank_that_hangs(tmp_path: Path) -> N
         while not (run.folder / "provenance.json").exists() and time.monotonic() < end:
             time.sleep(0.1)
         time.sleep(5)  # a hundred beats
-        assert run_folder.state(run.folder) is None, "rank 0 waits to say what it does"
+        assert status_file.state(run.folder) is None, "rank 0 waits to say what it does"
         said = terminal.read().decode().strip()
     assert process.wait() == 0, said
-    assert run_folder.state(run.folder) == "done" and "2 nodes" in said
+    assert status_file.state(run.folder) == "done" and "2 nodes" in said

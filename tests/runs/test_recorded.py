@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tiny_runs
 
-from repro.runs import run_folder
+from repro.runs import status_file
 from repro.train import sweep
 
 
@@ -22,7 +22,7 @@ def test_steps_to_be_recorded_that_a_run_is_past_are_told(tmp_path: Path, capsys
     assert f"probe_steps=[1]: the run is past step 1 without a record; remove {folder}" in run("probe_steps=[1]")
     (last,) = (folder / "checkpoints").glob("step-*2")
     (last / "manifest.json").unlink()
-    run_folder.write_status(folder, "preempted", 1, 2)
+    status_file.write(folder, "preempted", 1, 2)
     for _ in ("as it goes on after the first step", "once it is done"):
         assert "past step 1 without" in run("probe_steps=[1,2]")
     assert "warning" not in run("probe_steps=[2]")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from repro import cli
 from repro.config.compose import compose, from_yaml
 from repro.config.schema import Config, ConfigError
-from repro.runs import lock, places, provenance, run_folder
+from repro.runs import lock, places, provenance, run_folder, status_file
 from repro.runs.lock import Held, Lock
 from repro.runs.run_folder import RunFolder
 from repro.train import loop
@@ -36,7 +36,7 @@ def open_folder(config: Config) -> RunFolder:
 def test_a_run_folder_from_start_to_end(config: Config) -> None:
     with open_folder(config) as folder:
         folder.resume(0)
-        assert run_folder.state(config.folder) == "running"
+        assert status_file.state(config.folder) == "running"
         for step in (1, 2):
             folder.log({**STEP, "step": step})
         folder.log({"kind": "eval", "step": 2, "epoch": 1.0, "train_loss": 1.5, "test_loss": 1.6,
@@ -130,25 +130,25 @@ def test_a_failure_is_written_and_an_earlier_session_kept(config: Config) -> Non
 
 def test_failed_speaks_for_a_rank_0_that_could_not(config: Config) -> None:
     with open_folder(config):
-        run_folder.failed(config, "rank 2 died")
+        status_file.failed(config, "rank 2 died")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
-    run_folder.failed(config, "a later, less informative one")
+    status_file.failed(config, "a later, less informative one")
     assert json.loads((config.folder / "status.json").read_text())["error"] == "rank 2 died"
 
 
 def test_a_run_that_does_not_begin_or_go_on_is_known_to_have_failed(config: Config) -> None:
     """Without a folder nobody saw it, and the reason of one that was stopped before stayed in the log."""
-    run_folder.failed(config, "rank 1 did not start")
-    assert (run_folder.state(config.folder), run_folder.summary(config.folder)["state"]) == ("failed", "failed")
-    for tell in (run_folder.failed, run_folder.refused):
-        run_folder.write_status(config.folder, "preempted", 3, 9)
+    status_file.failed(config, "rank 1 did not start")
+    assert (status_file.state(config.folder), run_folder.summary(config.folder)["state"]) == ("failed", "failed")
+    for tell in (status_file.failed, status_file.refused):
+        status_file.write(config.folder, "preempted", 3, 9)
         tell(config, "no GPU here")
         status = json.loads((config.folder / "status.json").read_text())
         assert (status["state"], status["step"], status["error"]) == ("failed", 3, "no GPU here")
-    run_folder.write_status(config.folder, "done", 9, 9)
-    run_folder.failed(config, "too late")
-    run_folder.refused(config, "too late")
-    assert run_folder.state(config.folder) == "done"
+    status_file.write(config.folder, "done", 9, 9)
+    status_file.failed(config, "too late")
+    status_file.refused(config, "too late")
+    assert status_file.state(config.folder) == "done"
 
 
 def test_a_full_disk_is_no_done_run(config: Config) -> None:
@@ -158,7 +158,7 @@ def test_a_full_disk_is_no_done_run(config: Config) -> None:
         folder.metrics.stream = open("/dev/full", "ab")  # noqa: SIM115
         folder.metrics.check = lambda: None  # it is another file
         folder.log({**STEP, "step": 1})
-    assert run_folder.state(config.folder) == "failed"
+    assert status_file.state(config.folder) == "failed"
 
 
 def test_an_unwritable_place_is_the_users_error(tmp_path: Path) -> None:
@@ -236,12 +236,12 @@ def test_a_second_start_in_one_job_leaves_the_status_of_the_first(
         owner = config.folder / "owner.json"
         owner.write_text(json.dumps(json.loads(owner.read_text()) | {"pid": 1, "host": "elsewhere"}))
         monkeypatch.setenv("SLURM_STEP_ID", "1")
-        run_folder.failed(config, "another step")
-        assert run_folder.state(config.folder) == "running"
+        status_file.failed(config, "another step")
+        assert status_file.state(config.folder) == "running"
         monkeypatch.setenv("SLURM_STEP_ID", "0")
         monkeypatch.setenv("SLURM_PROCID", "1")
-        run_folder.failed(config, "a rank of this step")
-        assert run_folder.state(config.folder) == "failed"
+        status_file.failed(config, "a rank of this step")
+        assert status_file.state(config.folder) == "failed"
         folder.lock.stopped.set()
 
 

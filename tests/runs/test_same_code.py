@@ -9,7 +9,7 @@ import tiny_runs
 
 from repro.commands.run import before_a_run
 from repro.report.from_run_folders import collect
-from repro.runs import done, run_folder, same_code
+from repro.runs import done, same_code, status_file
 from repro.train import loop, sweep
 
 WORDS = [*tiny_runs.QUICK, "algo=gtopk", "nodes=1", "steps=4", "checkpoint_every=2"]
@@ -31,7 +31,7 @@ def test_other_code_of_the_algorithm_is_told_where_a_folder_is_found(
     def stopped_after_two() -> None:
         (last,) = (config.folder / "checkpoints").glob("step-*4")
         (last / "manifest.json").unlink()
-        run_folder.write_status(config.folder, "preempted", 2, 4)
+        status_file.write(config.folder, "preempted", 2, 4)
 
     real, now = same_code.digests(config), same_code.digests
     assert real.keys() == {"gtopk.py", "gtopk.yaml"} and all(len(digest) == 64 for digest in real.values())

@@ -15,7 +15,7 @@ import pytest
 from forked_cli import repro
 
 from repro.config.compose import compose
-from repro.runs import run_folder, run_name
+from repro.runs import run_folder, run_name, status_file
 from repro.runs.run_folder import RunFolder
 
 (QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
@@ -199,7 +199,7 @@ def test_a_run_whose_folder_was_removed_is_another_run_of_wandb(
     config = offline(tmp_path)
 
     def session(now: str) -> str:
-        monkeypatch.setattr(run_folder, "_now", lambda: now)
+        monkeypatch.setattr(status_file, "now", lambda: now)
         with RunFolder(config, "digits", "cpu") as folder:
             folder.status("preempted", 1, 2)
         files = list(config.folder.glob("wandb/offline-run-*/*.wandb"))

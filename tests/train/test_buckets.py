@@ -13,7 +13,7 @@ from repro.comm import bucket_spans
 from repro.comm.collective import Collective
 from repro.config.compose import compose
 from repro.config.schema import RunError
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
 from repro.user_loop import check_finite
@@ -77,7 +77,7 @@ def test_a_run_in_overlapping_buckets_cut_in_two_ends_with_the_same_bits(tmp_pat
     trained(halved)
     for path in (halved.folder / "checkpoints").glob("step-*4"):
         (path / "manifest.json").unlink()
-    run_folder.write_status(halved.folder, "running", 2, 4)
+    status_file.write(halved.folder, "running", 2, 4)
     assert torch.equal(trained(halved), straight)
 
 

@@ -14,7 +14,7 @@ from repro.algorithms import ddp as pytorch_ddp
 from repro.cluster import ranks
 from repro.comm.traffic import ring
 from repro.config.compose import compose
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.timing import dry_run, sleeping_model
 from repro.train import loop
 from repro.train.step import Worker
@@ -59,7 +59,7 @@ def test_the_hooks_of_ddp_send_less(tmp_path):
     main = functools.partial(thread_ranks.train_each, list(runs.values()))
     ranks.launch(runs["fp16"], main, loop.load_data)
     for hook, run in runs.items():
-        assert run_folder.state(run.folder) == "done"
+        assert status_file.state(run.folder) == "done"
         (*_, line) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
         tolerance = 0.5 if hook == "powersgd" else 1e-3
         assert line["bytes_sent"] == pytest.approx(4 * 269722 * share[hook], rel=tolerance)

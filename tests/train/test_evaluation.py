@@ -7,7 +7,7 @@ import pytest
 from tiny_runs import config
 
 from repro.config.schema import RunError
-from repro.runs import run_folder
+from repro.runs import status_file
 from repro.train import loop
 
 
@@ -20,4 +20,4 @@ def test_a_test_set_of_which_nothing_decodes_ends_the_run(imagenet_folder: Path,
     run = config(tmp_path, "model=resnet20", "algo=dense", "nodes=2", "steps=1", "data=imagenet", *images)
     with pytest.raises(RunError, match="no image of the test set can be decoded.* data.root=FOLDER"):
         loop.run(run)
-    assert run_folder.state(run.folder) == "failed"
+    assert status_file.state(run.folder) == "failed"

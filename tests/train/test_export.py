@@ -19,7 +19,7 @@ from repro.config.schema import Config, ConfigError
 from repro.data import cifar10
 from repro.data._images.preprocess import Preprocessing
 from repro.models import load as load_model
-from repro.runs import checkpoint, run_folder
+from repro.runs import checkpoint, run_folder, status_file
 from repro.train import classify, export, loop, trained
 
 ROOT = Path(__file__).parent.parent.parent
@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_is_passed_over(runs, digits, tmp_path, capfd):
     shutil.rmtree(folder / "checkpoints")
     with pytest.raises(ConfigError, match="has no checkpoint: remove the folder and type"):  # it is done
         trained.load(folder)
-    run_folder.write_status(folder, "failed", 12, 12)
+    status_file.write(folder, "failed", 12, 12)
     with pytest.raises(ConfigError, match="has no checkpoint: type"):
         export.run(folder, "safetensors", tmp_path / "net.safetensors")
     assert not list(tmp_path.glob("net*"))

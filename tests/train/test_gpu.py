@@ -10,7 +10,7 @@ from repro import algorithms, models
 from repro.cluster import ranks
 from repro.config import groups
 from repro.config.compose import algorithm, compose
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.timing import node_profile
 from repro.train import loop
 from repro.train.replica import Replica
@@ -69,7 +69,7 @@ def goes_on(folder, *settings):
     first.folder.rename(whole.folder)
     (whole.folder / "status.json").unlink()
     loop.run(whole)
-    assert run_folder.read_object(whole.folder / "provenance.json")["resumed_at"] == 2
+    assert status_file.read_object(whole.folder / "provenance.json")["resumed_at"] == 2
     return trained(whole)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tiny_runs import QUICK, config
 
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.train import loop, measured
 
 HERE, ELSEWHERE = {"cpu": "this one"}, {"cpu": "another"}
@@ -68,7 +68,7 @@ def test_a_run_stopped_near_its_end_has_its_measured_iteration_once(tmp_path, mo
 
     loop.run(run)
     (whole,) = measured_lines()
-    run_folder.write_status(run.folder, "running", 6, 6)  # as if killed before it could say that it is done
+    status_file.write(run.folder, "running", 6, 6)  # as if killed before it could say that it is done
     loop.run(run)
     assert measured_lines() == [whole]
 
@@ -76,7 +76,7 @@ def test_a_run_stopped_near_its_end_has_its_measured_iteration_once(tmp_path, mo
     file = run.folder / "metrics.jsonl"
     lines = [line for line in file.read_bytes().splitlines(keepends=True) if b"iteration_time" not in line]
     file.write_bytes(b"".join(lines))
-    run_folder.write_status(run.folder, "running", 5, 6)
+    status_file.write(run.folder, "running", 5, 6)
     loop.run(run)
     (again,) = measured_lines()
     assert again["source"] == "measured" and json.loads((run.folder / "status.json").read_text())["state"] == "done"

@@ -13,7 +13,7 @@ from tiny_runs import QUICK, bits, config, equal, latest
 from repro.cluster import ranks
 from repro.comm.traffic import HEADERS_BYTES, Round
 from repro.config.schema import Config, ConfigError
-from repro.runs import run_folder
+from repro.runs import run_folder, status_file
 from repro.timing import pipelined
 from repro.train import combinations, loop, split, trained
 from repro.train.step import Worker
@@ -91,7 +91,7 @@ def each(
     if rank.number == 0:
         for path in (again.folder / "checkpoints").glob("step-*4"):  # as if killed after step 2
             (path / "manifest.json").unlink()
-        run_folder.write_status(again.folder, "running", 2, 4)
+        status_file.write(again.folder, "running", 2, 4)
     rank.control.barrier()
     loop.train(again, rank, data)
     return straight, rank.control.gather_objects(at_sockets(configs["four"], rank, data))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from repro.config.compose import compose
-from repro.runs import machine, run_folder
+from repro.runs import machine, status_file
 from repro.train import loop, precision, sweep
 
 SHAPES = ((3, 16, 12, 1), (16, 32, 8, 2), (64, 64, 4, 1))  # channels in and out, side, stride
@@ -82,7 +82,7 @@ def test_a_resume_says_once_that_it_has_another_arithmetic(
     def resumed() -> str:
         (last,) = (config.folder / "checkpoints").glob("step-*4")
         (last / "manifest.json").unlink()
-        run_folder.write_status(config.folder, "preempted", 2, 4)
+        status_file.write(config.folder, "preempted", 2, 4)
         loop.run(config)
         return capsys.readouterr().err
 

@@ -14,7 +14,7 @@ from repro.cluster import preempt
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.data import cifar10
-from repro.runs import run_folder
+from repro.runs import status_file
 from repro.train import sweep
 
 
@@ -42,7 +42,7 @@ def test_runs_that_are_done_are_shown_from_a_folder_for_reading_alone(
     configs = [tiny_runs.config(tmp_path, f"seed={seed}") for seed in range(3)]
     for config in configs[:2]:
         config.folder.mkdir(parents=True)
-        run_folder.write_status(config.folder, "done", 5, 5)
+        status_file.write(config.folder, "done", 5, 5)
     monkeypatch.setattr(tempfile, "mkstemp", refuses)
     assert sweep.run(configs[:2], lambda *_: []) == 0
     assert "is done already" in capsys.readouterr().err
