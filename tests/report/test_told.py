@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 from told_in_paper import told
 
-from repro.figures import gap_over_moves, whole_schedules
+from repro.figures import claims, gap_over_moves, whole_schedules
 from repro.report import reference_curves, summaries
 from repro.tables import Row
 
@@ -61,6 +61,16 @@ def test_fewer_entries_are_told_as_the_table_has_them() -> None:
     assert [moves, below] == pytest.approx([tenth[MOVES], tenth[BELOW]], abs=0.051)
     assert told("moves as often, and N points are lost") == [below]
     assert row("gTop-k", 32)[MOVES] == pytest.approx(moves, abs=0.2), "as often"
+
+
+def test_k_of_all_that_are_gathered_end_where_the_table_has_them() -> None:
+    said = told(
+        "*k of k × P*, `experiment=select_from_k_times_P`), end at N %, gTop-k at N % and Top-k at N % (n = N each)"
+    )
+    assert said == pytest.approx([*(row(name)[END] for name in ("k of k × P", "gTop-k", "Top-k")), 3], abs=0.0051)
+    assert {row(name)["n"] for name in ("k of k × P", "gTop-k", "Top-k")} == {3}
+    claim = next(one for one in claims.table(summaries.load()) if "k of the k × P entries" in one["claim"])
+    assert claim["verdict"] == "reproduced"
 
 
 def test_the_tree_and_no_momentum_end_where_gtopk_does() -> None:
