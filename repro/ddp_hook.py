@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.futures import Future
 from torch.optim import Optimizer
 
-from repro import algorithms
+from repro import algorithms, user_loop
 from repro.algorithms import Algorithm
 from repro.clip import finite
 from repro.comm.collective import Collective
@@ -20,18 +20,6 @@ from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
-from repro.user_loop import (
-    asked,
-    check_alike,
-    check_finite,
-    check_form,
-    check_momentum,
-    check_optimizer,
-    check_place,
-    connect,
-    make,
-    place,
-)
 
 LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
 WHAT = "the hook"  # in messages
@@ -83,8 +71,8 @@ class State:
                 "at a time; leave it out, or use distributed.wrap"
             )
         if optimizer is not None:
-            check_optimizer(optimizer)
-        check_momentum(self.algo, optimizer)
+            user_loop.check_optimizer(optimizer)
+        user_loop.check_momentum(self.algo, optimizer)
         self.optimizer = optimizer
         self.buckets: dict[int, Algorithm] = {}
         self.saved: dict[int, Any] = {}  # states of buckets that have not come yet
@@ -103,15 +91,15 @@ class State:
         """Aggregates the bucket on a thread, while backward fills the next one; in one order on all ranks."""
         gradient, layers = bucket.buffer(), bucket.parameters()
         if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
-            collective = connect(self.group, gradient.device).aside()
-            own = {**asked(self.algo, self.density), "on_nonfinite": "skip" if self.skips else "stop"}
-            check_alike("distributed.State", own, collective)
-            here = place(self.algo, collective)
+            collective = user_loop.connect(self.group, gradient.device).aside()
+            own = {**user_loop.asked(self.algo, self.density), "on_nonfinite": "skip" if self.skips else "stop"}
+            user_loop.check_alike("distributed.State", own, collective)
+            here = user_loop.place(self.algo, collective)
             if self.place:
-                check_place(self.place, here, WHAT, "load nothing into the State")
+                user_loop.check_place(self.place, here, WHAT, "load nothing into the State")
             self.place, self.collective = here, collective
         if self.ended:
-            check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some
+            user_loop.check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some
             self.collective.traffic, self.failed = Traffic(), None
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)
@@ -178,9 +166,9 @@ class State:
         return self.aggregate(gradient, self.buckets[number])
 
     def algorithm(self, number: int, layers: Sequence[Tensor]) -> Algorithm:
-        made = make(algorithms.of_bucket(self.algo, number), self.density, layers, layers[0].device)
+        made = user_loop.make(algorithms.of_bucket(self.algo, number), self.density, layers, layers[0].device)
         if number in self.saved:
-            check_form(self.saved[number], made, WHAT)
+            user_loop.check_form(self.saved[number], made, WHAT)
             made.load_state_dict(self.saved.pop(number))
         return made
 
@@ -192,7 +180,7 @@ class State:
         if self.density is not None and self.algo.sparse:
             algorithm.density = self.density
         if not self.skips:
-            check_finite(gradient, 'For a GradScaler type distributed.State(..., on_nonfinite="skip")')
+            user_loop.check_finite(gradient, 'For a GradScaler type distributed.State(..., on_nonfinite="skip")')
         elif self.anywhere_infinite(gradient):
             return gradient.fill_(torch.nan)
         return algorithm.step(gradient, self.collective)

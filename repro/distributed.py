@@ -10,25 +10,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from repro import algorithms
+from repro import algorithms, user_loop
 from repro.comm.collective import Collective
 from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.ddp_hook import State, hook
-from repro.user_loop import (
-    asked,
-    check_alike,
-    check_finite,
-    check_form,
-    check_momentum,
-    check_optimizer,
-    check_place,
-    connect,
-    make,
-    place,
-)
+from repro.user_loop import connect
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
 KEY = "repro"  # of our part in the optimizer's state_dict
@@ -75,7 +64,7 @@ def wrap(
     """
     if not isinstance(model, nn.Module):
         raise ConfigError("distributed.wrap takes the model first, then the optimizer")
-    check_optimizer(optimizer)
+    user_loop.check_optimizer(optimizer)
     if KEY in optimizer.state:
         raise ConfigError(
             "the optimizer's state was loaded before distributed.wrap, and its residuals would be lost: call wrap "
@@ -88,10 +77,10 @@ def wrap(
         raise ConfigError(f"algo={name}: DistributedDataParallel wraps the model itself; choose algo=dense, for one")
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ConfigError(AVERAGED)
-    check_momentum(algo, optimizer)
+    user_loop.check_momentum(algo, optimizer)
     layers = trainable(model, optimizer)
     collective = connect(group, layers[0].device)
-    check_alike("distributed.wrap", asked(algo, density) | described(model, layers), collective)
+    user_loop.check_alike("distributed.wrap", user_loop.asked(algo, density) | described(model, layers), collective)
     start = Collective(collective.transport)  # counts apart from the steps
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         tensor.data.copy_(start.broadcast(tensor.data))
@@ -120,7 +109,7 @@ class Node:
         self.used: list[bool] = []  # of each layer: whether any rank had a gradient for it in the first step
         self.depth = 0  # calls of step() inside each other: a class's own may call that of its base, which hooks too
         m, device = sum(layer.numel() for layer in layers), layers[0].device
-        self.algorithm = make(algo, density, layers, device)
+        self.algorithm = user_loop.make(algo, density, layers, device)
         self.gradient = torch.zeros(m, dtype=layers[0].dtype, device=device)
         self.gradients = split(self.gradient, layers)
         if self.algorithm.mixes:
@@ -162,7 +151,7 @@ class Node:
                 "a parameter was frozen since distributed.wrap, and the update would still move it: freeze it first, "
                 "then make an optimizer of the others and wrap that"
             )
-        check_momentum(self.algo, optimizer)
+        user_loop.check_momentum(self.algo, optimizer)
         used = self.used or self.with_gradients()
         if any(used):  # else no rank has called backward yet
             self.used = used
@@ -184,7 +173,9 @@ class Node:
             elif layer.grad is not view:
                 view.copy_(layer.grad)
             layer.grad = view if in_use else None
-        check_finite(self.gradient, "A GradScaler's skipped steps work in DistributedDataParallel, with State alone")
+        user_loop.check_finite(
+            self.gradient, "A GradScaler's skipped steps work in DistributedDataParallel, with State alone"
+        )
         update = self.algorithm.step(self.gradient, self.collective)
         if update.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(update)
@@ -214,15 +205,15 @@ class Node:
     def save(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         # among the states of parameters, where an optimizer that is not wrapped keeps what it does not know
         kept = {"state": self.algorithm.state_dict(), "used": self.used}
-        state["state"][KEY] = {**place(self.algo, self.collective), **kept}
+        state["state"][KEY] = {**user_loop.place(self.algo, self.collective), **kept}
 
     def load(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
         saved = state["state"].get(KEY) or state.get(KEY)  # the latter in files from before
         if saved is None:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
         what, used = "the optimizer", list(saved.get("used", []))  # files from before have none
-        check_place(saved, place(self.algo, self.collective), what, WITHOUT)
-        check_form(saved["state"], make(self.algo, None, self.layers, self.gradient.device), what)
+        user_loop.check_place(saved, user_loop.place(self.algo, self.collective), what, WITHOUT)
+        user_loop.check_form(saved["state"], user_loop.make(self.algo, None, self.layers, self.gradient.device), what)
         if used and len(used) != len(self.layers):
             raise ConfigError(
                 f"this state of the optimizer is of {len(used)} parameters, here are {len(self.layers)}: "
