@@ -84,8 +84,10 @@ def check_optimizer(given: Any) -> None:
 
 def check_momentum(algo: Algo, optimizer: Optimizer | None) -> None:
     """Raises ConfigError where the algorithm, or an option, takes the place of momentum that there is, too."""
+    if optimizer is None:
+        return
     taker = f"algo={algo.name}" if groups.replaces_momentum(algo.name) else algo.in_place_of_momentum
-    if optimizer is None or not taker:
+    if not taker:
         return
     for group in optimizer.param_groups:
         if group.get("momentum") or group.get("betas", (0.0,))[0]:

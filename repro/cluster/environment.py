@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 FIRST_PORT, PORTS = 15_000, 15_000  # below 32768: Linux gives those from there on to outgoing connections
 TRIES = 16  # ports that one job step tries
-OF_SLURM = (
-    "SLURM_CONF",
-    "SLURM_CONF_SERVER",
-    "SLURM_JWT",
-    "SLURM_CLUSTERS",
-)  # say where SLURM is, and not what a job has
+# which say where SLURM is, and not what a job has
+OF_SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from repro.figures import _draw
 from repro.report import same_machine, same_settings
 from repro.report.group import Group
 from repro.report.summaries import Results
+from repro.runs.run_name import RESULT
 
 LEAST = 100  # steps: shorter runs are for times and bytes, whose command their figure or table names
-RESULT = {f.name for f in dataclasses.fields(Config) if f.metadata.get("result", True)}
 HEAD = ("model", "algo", "data", "nodes")
 
 

@@ -20,7 +20,7 @@ MACHINE = (  # what seconds depend on
     "host", "platform", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device",
 )  # fmt: skip
 BFLOAT16 = "bfloat16"  # the key for which arithmetic of it a run had; old folders do not say
-CODE = (":/repro", ":/conf", ":/pyproject.toml")  # what a run's result comes from, as git names it from the root
+CODE = (".", "../conf", "../pyproject.toml")  # what a run's result comes from, as git names it from the package
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "hydra-core", "wandb", "scikit-learn")
 
 

@@ -7,7 +7,7 @@ the last line is on the disk. Only rank 0 writes.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from itertools import count
 from pathlib import Path
@@ -43,18 +43,17 @@ class RunFolder:
         fingerprint: str = "",
         draw: Draw | None = None,
         waits: Callable[[str], AbstractContextManager[object]] = nullcontext,
-        arithmetic: str | None = None,
-        ranks: Sequence[dict[str, Any]] = (),
+        known: Mapping[str, Any] | None = None,
     ):
         """`waits(what)` is held while W&B or the terminal may stall, so that no other rank takes this one for hung.
 
-        `arithmetic`: that of bfloat16, None where there is none. `ranks`: what `provenance.of_rank` says of each.
+        `known`: what else provenance.json is to hold.
         """
         self.config, self.folder, self.draw, self.waits = config, config.folder, draw, waits
         self.step, self.steps = 0, 0
         self.said = ""
         self.description, self.device, self.fingerprint = description, str(device), fingerprint
-        self.arithmetic, self.ranks = arithmetic, ranks
+        self.known = known or {}
 
     def __enter__(self) -> RunFolder:
         self.lock = Lock(self.folder)
@@ -72,8 +71,7 @@ class RunFolder:
         sessions = [*(before if isinstance(before, list) else []), *([_session(earlier)] if earlier else [])]
         self.provenance = {
             **provenance.describe(self.device, self.description),
-            **({provenance.BFLOAT16: self.arithmetic} if self.arithmetic else {}),
-            **({"ranks": provenance.of_ranks(self.ranks)} if self.ranks else {}),
+            **self.known,
             same_code.KEY: same_code.digests(self.config),
             "fingerprint": self.fingerprint,
             "start": status_file.now(),

@@ -91,16 +91,11 @@ def train(config: Config, rank: Rank, data: Dataset, before_run: BeforeRun | Non
         return run_folder.summary(config.folder)
     if rank.number:
         return {"state": Training(config, rank, data, None).run(before_run)}
-    arithmetic, ranks = of_bfloat16(config.precision, rank.device.type), [place for _, _, place in seen]
+    known: dict[str, Any] = {"ranks": provenance.of_ranks([place for _, _, place in seen])}
+    if arithmetic := of_bfloat16(config.precision, rank.device.type):
+        known[provenance.BFLOAT16] = arithmetic
     with run_folder.RunFolder(
-        config,
-        data.description,
-        rank.device,
-        data.fingerprint,
-        write_items.of_experiment,
-        rank.waits,
-        arithmetic,
-        ranks,
+        config, data.description, rank.device, data.fingerprint, write_items.of_experiment, rank.waits, known
     ) as folder:
         try:
             Training(config, rank, data, folder).run(before_run)

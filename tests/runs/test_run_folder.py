@@ -205,20 +205,22 @@ def test_git_is_the_packages_own_or_nothing(tmp_path: Path) -> None:
 def test_a_log_beside_the_code_changes_no_code(tmp_path: Path) -> None:
     """Any file in the checkout did, as a log of a batch script, so that every run there was said to be of no commit."""
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    suite = tmp_path / "beside" / "ours"  # the checkout may be a folder of another
     for name in ("repro/cli.py", "conf/config.yaml", "pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
+        (suite / name).parent.mkdir(parents=True, exist_ok=True)
+        (suite / name).touch()
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
         subprocess.run([*git, *words], check=True)
 
     def dirty() -> bool:
-        said = provenance.git(tmp_path / "repro")
+        said = provenance.git(suite / "repro")
         assert said is not None
         return bool(said["dirty"])
 
-    (tmp_path / "repro-12_1.log").touch()
+    for place in (tmp_path, suite):
+        (place / "repro-12_1.log").touch()
     assert not dirty()
-    (tmp_path / "conf" / "mine.yaml").touch()
+    (suite / "conf" / "mine.yaml").touch()
     assert dirty()
 
 
