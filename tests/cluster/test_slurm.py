@@ -1,4 +1,4 @@
-"""Manifests and sbatch calls: what is submitted, that no value reaches a shell, and what is left out."""
+"""Manifests and sbatch calls: what is submitted, and that no value reaches a shell."""
 
 import dataclasses
 import json
@@ -7,38 +7,22 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launched import SWEEP, UGLY, finish, launch, placed
 
-from repro.cli import app
 from repro.cluster import slurm
 from repro.config.compose import compose
-from repro.config.schema import ConfigError, RunError
-from repro.runs import lock, status, status_file
-from repro.runs.lock import Lock
-
-SWEEP = ["model=resnet20", "data=digits", "algo=dense,topk,gtopk", "nodes=4,2"]
-UGLY = "a b'c\"d$(touch pwned);e\nf%A`touch pwned`*"
+from repro.config.schema import ConfigError
+from repro.runs import lock, status
 
 
 @pytest.fixture(scope="module")
 def sweep():
     return compose(SWEEP)
-
-
-def placed(configs, results: Path) -> list:
-    return [dataclasses.replace(config, results=str(results)) for config in configs]
-
-
-def finish(config, state: str = "done") -> None:
-    config.folder.mkdir(parents=True)
-    for name in ("config.yaml", "provenance.json"):
-        (config.folder / name).write_text("")
-    status_file.write(config.folder, state, 5, 5)
 
 
 def test_one_array_per_number_of_nodes(sweep):
@@ -147,10 +131,6 @@ def test_no_text_escapes(text):
 CACHE: list = []
 
 
-def launch(configs: list, only: str | None, dry_run: bool, options: list[str]) -> Iterator[str]:
-    return slurm.launch(configs, only, dry_run, options, status.states, lock.in_turn)
-
-
 def test_a_shell_reads_the_dry_run_back(sweep, tmp_path):
     """The printed command, pasted into bash, is the very call; nothing in it runs."""
     configs = placed(sweep, tmp_path / UGLY)
@@ -196,129 +176,6 @@ def test_an_option_with_which_sbatch_does_not_answer_with_a_job_is_refused(optio
     with pytest.raises(ConfigError, match=f"^{option}: with it sbatch does not answer .*leave it out"):
         list(launch(placed(sweep, tmp_path), None, True, [option]))
     assert list(launch(placed(sweep, tmp_path), None, True, ["--wait-all-nodes=1"]))
-
-
-def test_a_manifest_names_the_folder_that_a_run_has(tmp_path):
-    """A run begun under its older name was submitted again while its job was in the queue."""
-    words = ["experiment=convergence", "model=resnet20", "seed=0", "precision=bfloat16", "algo=gtopk"]
-    (config,) = compose([*words, f"results={tmp_path}"])
-    begun = "convergence/resnet20-cifar10-gtopk-d0.001-n4-s0-4f16328b"
-    (tmp_path / begun).mkdir(parents=True)
-    assert json.loads(slurm.line(config))["run"] == begun
-
-
-def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
-    configs = placed(sweep, tmp_path)
-    finish(configs[0])
-    finish(configs[1], "failed")
-
-    def planned(only):
-        lines = list(launch(configs, only, True, []))
-        return {str(c.folder) for c in configs if any(str(c.folder) in line for line in lines)}
-
-    assert planned(None) == {str(c.folder) for c in configs[1:]}
-    assert planned("failed") == {str(configs[1].folder)}
-    assert planned("preempted") == set()
-
-
-def test_launches_of_a_finished_sweep_leave_it_as_it_is(sweep, tmp_path):
-    configs = placed(sweep, tmp_path)
-    for config in configs:
-        finish(config)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    for _ in range(20):
-        assert list(launch(configs, None, False, [])) == ["6 of 6 runs left out: done"]
-    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert {path: text for path, text in after.items() if slurm.LAUNCHES not in path.parts} == before
-    assert not list(tmp_path.rglob("*.jsonl"))
-
-
-def test_states(sweep, tmp_path):
-    """A dead owner's `running` is a failure, a live one's is not; the queue speaks for what nobody runs."""
-    config = placed(sweep, tmp_path)[0]
-    folder = config.folder
-    assert status.run(folder, None).state == "new"
-    assert status.run(folder, status.Job("pending")).state == "pending"
-    finish(config, "running")
-    assert status.run(folder, None).state == "failed" and "killed" in status.run(folder, None).error
-    lock = Lock(folder)
-    assert status.run(folder, None).state == "running"
-    lock.release()
-    status_file.write(folder, "preempted", 3, 5)
-    assert status.run(folder, None).state == "preempted"
-    assert status.run(folder, status.Job("pending")).state == "pending"
-    status_file.write(folder, "done", 5, 5)
-    assert status.run(folder, status.Job("running")).state == "done"
-    (folder / "metrics.jsonl").write_text('{"kind": "eval", "test_accuracy": 0.5}\n{"kind": "step", "loss": 1')
-    shown = status.table(status.survey(tmp_path)[0])
-    assert "accuracy (%)" in shown and "50.0" in shown and "5/5" in shown and shown.endswith("1 done")
-    assert status.survey(tmp_path, "other")[0] == []
-
-
-def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypatch):
-    """A controller that was busy for a moment looked like an empty queue, and all that waited was submitted again."""
-    for program, text in (("squeue", "echo 'Socket timed out' >&2; exit 1"), ("sbatch", "echo 1")):
-        (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    configs = placed(sweep, tmp_path / "runs")
-    with pytest.raises(RunError, match="squeue: Socket timed out.*try again"):
-        list(launch(configs, None, False, []))
-    assert any("--array=1-" in line for line in launch(configs, None, True, []))
-    finish(configs[0])
-    assert [run.state for run in status.survey(tmp_path / "runs")[0]] == ["done"]
-
-
-def test_a_launch_from_inside_a_job_and_with_a_queue_told_otherwise_is_as_any_other(sweep, tmp_path, monkeypatch):
-    """The array took the shell's cores and restarts for its own; squeue left out what waits, and it was sent again."""
-    for program, text in (("squeue", "env > squeue.env"), ("sbatch", "env > sbatch.env; echo 1"), ("scontrol", "")):
-        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
-        (tmp_path / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    job = {"SLURM_CPU_BIND": "map_cpu:1", "SLURM_RESTART_COUNT": "3", "SQUEUE_STATES": "RUNNING", "SLURM_JOB_ID": "7"}
-    kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_PARTITION": "gpu", "OMP_NUM_THREADS": "2"}
-    for name, value in (job | kept).items():
-        monkeypatch.setenv(name, value)
-    list(launch(placed(sweep, tmp_path / "runs"), None, False, []))
-    for program in ("squeue", "sbatch"):
-        told = (tmp_path / f"{program}.env").read_text().splitlines()
-        assert {f"{name}={value}" for name, value in kept.items()} <= set(told)
-        assert not {f"{name}={value}" for name, value in job.items()} & set(told), program
-
-
-def test_launches_of_one_second_into_two_folders_have_two_names(sweep, tmp_path, monkeypatch):
-    """One name stood for both, so that what waited for one folder was taken to wait for the other, and never sent."""
-    monkeypatch.setattr(slurm.time, "strftime", lambda _: "20261129-082217")
-    names = [
-        next(line for line in launch(placed(sweep, tmp_path / folder), None, True, []) if line.startswith("sbatch"))
-        for folder in ("a", "b")
-    ]
-    (first,), (second,) = (
-        [word for word in shlex.split(text) if word.startswith("--job-name=repro-20261129-082217-")] for text in names
-    )
-    assert first != second
-
-
-def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch, capsys):
-    """Where all tasks died at once, `repro status` said that there were no runs."""
-    answers = {"squeue": "cat queue 2>&1 && [ ! -s queue ]", "sbatch": "echo 1", "scontrol": "echo MaxArraySize=1001"}
-    for program, text in answers.items():
-        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
-        (tmp_path / program).chmod(0o755)
-    (tmp_path / "queue").touch()
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    configs = placed(sweep, tmp_path / "runs")
-    list(launch(configs, None, False, []))
-    found, problem = status.survey(tmp_path / "runs")
-    assert {run.name for run in found} == {f"{c.folder.parent.name}/{c.run_id}" for c in configs} and not problem
-    assert all(run.state == "new" and "neither begun nor in the queue: see" in run.error for run in found)
-    finish(configs[0])
-    assert sorted(run.state for run in status.survey(tmp_path / "runs")[0]) == ["done"] + ["new"] * (len(configs) - 1)
-    (tmp_path / "queue").write_text("Socket timed out")
-    found, problem = status.survey(tmp_path / "runs")
-    assert problem and not any(run.error for run in found), "what waits is not known"
-    app(["status", "--results", str(tmp_path / "runs")], standalone_mode=False)
-    assert "what waits in the queue is not known" in capsys.readouterr().out
 
 
 def test_without_slurm_the_manifest_runs_here(sweep, tmp_path, monkeypatch):
