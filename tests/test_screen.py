@@ -84,9 +84,9 @@ def selection() -> str:
 
 
 def steps() -> str:
-    row = {"model": "resnet20", "algo": "gtopk_butterfly", "nodes": 32, "precision": "bfloat16"}
+    row = {"model": "resnet20", "algo": "gtopk_butterfly", "nodes": 32, "precision": "bfloat16", "messages": "memory"}
     ratios = {f"run_over_{loop}": 0.953 for loop in ("plain", "plain_per_core", "plain_per_node")}
-    return screen.table(bench_step.cells([row | ratios | {"medians": {"run": LARGE}}]), keys=4)
+    return screen.table(bench_step.cells([row | ratios | {"medians": {"run": LARGE}}]), keys=5)
 
 
 def runs() -> str:

@@ -61,6 +61,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
         row: dict[str, Any] = {
             "model": config.model.name, "data": data.description, "algo": config.algo.name, "nodes": config.nodes,
             "batch_per_node": config.batch_per_node, "precision": config.precision,
+            "messages": config.cluster.messages,
             "cores": _cores(), "processor": machine.processor(), "allocator": machine.allocator(),
             "steps": steps, "repeats": repeats,
             "images_per_s": rates, "medians": medians,
@@ -69,14 +70,14 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
         with (out / "step.jsonl").open("a") as file:
             file.write(json_text(row) + "\n")
         rows.append(row)
-    screen.show(cells(rows), keys=4)
+    screen.show(cells(rows), keys=5)
 
 
 def cells(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the cells of the table; its first four say what a row is about."""
+    """Returns the cells of the table; its first five say what a row is about."""
     return [
         {
-            **{name: row[name] for name in ("model", "algo", "nodes", "precision")},
+            **{name: row[name] for name in ("model", "algo", "nodes", "precision", "messages")},
             "run (samples/s)": row["medians"]["run"],
             **{
                 f"run over {name.replace('_', ' ')}": row[f"run_over_{name}"]
