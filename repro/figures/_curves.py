@@ -45,7 +45,7 @@ def of_reference(results: Results, groups: Iterable[Group]) -> list[Row]:
         g.model: (g, runs)
         for g in fewest_last
         if g.curve and not g.compressed and g.settings["data"]["name"] == reference_curves.DATA
-        and (runs := reference_curves.beside(results.reference, g.model, g.batch, g.settings["lr"], g.nodes))
+        and (runs := reference_curves.beside(results.reference, g.settings))
     }  # fmt: skip
     for group, runs in known.values():
         columns = dict.fromkeys(of_group(group)[0])

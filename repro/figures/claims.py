@@ -106,10 +106,9 @@ def _unmet(results: Results, pair: Pair) -> str:
     The reference's rate and momentum may be others than ours although both move the weights as far.
     """
     settings, lacking = pair.ours.settings, []
-    batch = pair.ours.batch
     if not pair.whole:
         lacking.append(f"{pair.schedule}, in which an entry moves {_moves(pair)} times instead of {_moves(pair, True)}")
-        references = reference_curves.beside(results.reference, pair.ours.model, batch, settings["lr"], pair.ours.nodes)
+        references = reference_curves.beside(results.reference, settings)
         if not pair.ours.compressed and (points := reference_curves.text(references, pair.epoch)):
             lacking.append(f"reference curves at epoch {pair.epoch:g}: {points}")
     theirs = results.paper["training"]["convergence"][pair.ours.model]

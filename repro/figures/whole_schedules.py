@@ -97,13 +97,13 @@ def _stretches(mean: Mean, group: Group) -> Row:
 
 def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
     """Yields whole reference curves beside any of `groups`, once each; curves of one setting have one row."""
-    beside: dict[tuple[str, int, float, str], tuple[Group, list[Run]]] = {}
+    beside: dict[tuple[str, int, float, str, int, float], tuple[Group, list[Run]]] = {}
     for group in groups:
-        for run in reference_curves.beside(runs, group.model, group.batch, group.settings["lr"], group.nodes):
+        for run in reference_curves.beside(runs, group.settings):
             key = run["model"], run["nodes"], -run["density"], reference_curves.algo(run)
-            _, found = beside.setdefault(key, (group, []))
+            _, found = beside.setdefault((*key, run["batch_per_node"], run["lr"]), (group, []))
             found += [run] if run not in found and len(run["test_accuracy"]) >= WHOLE else []
-    for (model, nodes, density, algo), (group, alike) in sorted(beside.items(), key=lambda one: one[0]):
+    for (model, nodes, density, algo, *_), (group, alike) in sorted(beside.items(), key=lambda one: one[0]):
         if not alike:
             continue
         curves = [run["test_accuracy"] for run in alike]

@@ -194,7 +194,7 @@ def of_images(data: Results) -> str:
     if not encoded:
         return ""
     first = encoded[0]
-    known = reference_curves.beside(data.reference, first.model, first.batch, first.settings["lr"], first.nodes)
+    known = reference_curves.beside(data.reference, first.settings)
     others = sorted(run["test_accuracy"][-1] for run in known)
     had = f": with the originals others had {others[0]:.1f} to {others[-1]:.1f} %" if others else ""
     return f"The images of {_draw.data_name(first.data)} were encoded once more, as JPEG{had}."

@@ -21,14 +21,22 @@ def algo(run: Run) -> str:
     return "dense" if run["density"] == 1 else run["algo"]
 
 
-def beside(runs: Iterable[Run], model: str, batch_per_node: int, lr: float, nodes: int) -> list[Run]:
+def beside(runs: Iterable[Run], settings: dict[str, Any]) -> list[Run]:
+    """Returns the `nearest` runs to one of these settings; none where its momentum does not amount to theirs."""
+    if momentum.effective_lr(settings) != round(settings["lr"] / (1 - MOMENTUM), 9):
+        return []
+    batch = settings["batch_per_node"] * settings["accumulate"]
+    return nearest(runs, settings["model"]["name"], batch, settings["lr"], settings["nodes"])
+
+
+def nearest(runs: Iterable[Run], model: str, batch_per_node: int, lr: float, nodes: int) -> list[Run]:
     """Returns runs of dense and of Top-k at the authors' density with this batch, this rate and the nearest `nodes`."""
     alike = [run for run in runs if (run["model"], run["batch_per_node"], run["lr"]) == (model, batch_per_node, lr)]
     chosen = []
     for name, density in (("dense", 1), ("topk", 0.001)):
         matching = [run for run in alike if (algo(run), run["density"]) == (name, density)]
-        nearest = min((abs(run["nodes"] - nodes) for run in matching), default=None)
-        chosen += [run for run in matching if abs(run["nodes"] - nodes) == nearest]
+        distance = min((abs(run["nodes"] - nodes) for run in matching), default=None)
+        chosen += [run for run in matching if abs(run["nodes"] - nodes) == distance]
     return chosen
 
 
@@ -42,13 +50,5 @@ def text(runs: Sequence[Run], epoch: float) -> str:
 
 
 def at(runs: Iterable[Run], settings: dict[str, Any], epoch: float) -> str:
-    """Returns the `text` of those beside a run of these settings at the end of an epoch.
-
-    It is "" for other data, within an epoch, and where momentum does not amount to theirs.
-    """
-    lr = settings["lr"]
-    alike = momentum.effective_lr(settings) == round(lr / (1 - MOMENTUM), 9)
-    if settings["data"]["name"] != DATA or epoch % 1 or not alike:
-        return ""
-    batch = settings["batch_per_node"] * settings["accumulate"]
-    return text(beside(runs, settings["model"]["name"], batch, lr, settings["nodes"]), epoch)
+    """Returns the `text` of those `beside` a run of these settings at the end of an epoch; "" for other data."""
+    return "" if settings["data"]["name"] != DATA or epoch % 1 else text(beside(runs, settings), epoch)

@@ -51,6 +51,20 @@ def test_curves_of_others_are_pooled_by_setting() -> None:
     assert len(table(whole("gtopk", [0]), reference=[*curves, far])) == 2
 
 
+def test_curves_at_another_rate_are_of_another_setting() -> None:
+    """A run of ours without momentum at a rate of 1 moves the weights as far as theirs at 0.1, not as theirs at 1."""
+    run = {"model": "resnet20", "batch_per_node": 32, "density": 0.001, "algo": "topk", "nodes": 4, "job": 1}
+    curves = [run | {"lr": lr, "test_accuracy": [end] * 140} for lr, end in ((0.1, 91.0), (1.0, 88.0))]
+    none = whole("gtopk", [0], momentum=0.0, lr=1.0)
+
+    def ends(*groups: dict[str, Any]) -> list[str]:
+        rows = table(*groups, reference=curves)
+        return [row["each seed's end (%)"] for row in rows if row["source"] == "reference"]
+
+    assert ends(whole("gtopk", [0]), none) == ["91.00"] and ends(none) == []
+    assert sorted(ends(whole("gtopk", [0]), whole("gtopk", [0], lr=1.0))) == ["88.00", "91.00"]
+
+
 def test_a_line_of_the_momentum_table_has_all_rules_of_an_algorithm() -> None:
     found = [whole("gtopk", [0, 1], epochs=15), whole("gtopk", [0], epochs=15, momentum=0.0, lr=1.0)]
     (row,) = momentum_rules.table(Results({}, {"momentum": {"groups": found}}, []))

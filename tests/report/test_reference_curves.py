@@ -9,7 +9,7 @@ RUNS = summaries.load().reference
 
 
 def jobs(model: str, batch: int, nodes: int, lr: float = 0.1) -> set[int]:
-    return {run["job"] for run in reference_curves.beside(RUNS, model, batch, lr, nodes)}
+    return {run["job"] for run in reference_curves.nearest(RUNS, model, batch, lr, nodes)}
 
 
 def test_the_nearest_number_of_nodes_and_all_its_repeats() -> None:
@@ -26,7 +26,7 @@ def test_top_k_at_density_1_is_dense() -> None:
 
 
 def test_what_they_had_reached_at_an_epoch() -> None:
-    beside = reference_curves.beside(RUNS, "resnet20", 32, 0.1, 4)
+    beside = reference_curves.nearest(RUNS, "resnet20", 32, 0.1, 4)
     assert reference_curves.text(beside, 15.0) == "dense 82.06 % (P = 8), Top-k 80.40 % (P = 4)"
     assert reference_curves.text(beside, 0.5) == reference_curves.text(beside, 500.0) == ""
 

@@ -100,7 +100,7 @@ def test_vgg16_is_told_as_the_table_has_it() -> None:
     other = row("dense", data="CIFAR-10", model="VGG-16", source="reference")
     curves = [
         run["test_accuracy"]
-        for run in reference_curves.beside(summaries.load().reference, "vgg16", 128, 0.1, 4)
+        for run in reference_curves.nearest(summaries.load().reference, "vgg16", 128, 0.1, 4)
         if (reference_curves.algo(run), run["nodes"]) == ("dense", 4)
     ]
     trained = [
@@ -138,7 +138,7 @@ def test_the_decay_of_weights_alone_is_told_as_the_summaries_have_it() -> None:
     assert (weights.settings["lr_warmup_epochs"], weights.settings["precision"], weights.n) == (5, "bfloat16", 1)
     (curve,) = (
         run["test_accuracy"]
-        for run in reference_curves.beside(found.reference, "resnet20", 32, 0.1, 8)
+        for run in reference_curves.nearest(found.reference, "resnet20", 32, 0.1, 8)
         if (reference_curves.algo(run), run["nodes"]) == ("dense", 8)
     )
     said = told("has N % by the mean of epochs 20 to 40, N % with all decaying, and the reference's on 8 nodes N %")
