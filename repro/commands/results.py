@@ -38,32 +38,25 @@ def collect(
     repro results collect --runs /scratch/runs --only convergence
     repro results collect --only convergence --replace      of these runs alone, without those that were there
     """
-    from repro.config.schema import ConfigError
     from repro.report import from_run_folders, pool_seeds, summaries
     from repro.runs import places
     from repro.screen import plural
 
     places.check_folder(out)
-    failed = False
-    collected, left_out = from_run_folders.collect(runs, only or [], stopped, times)
-    if add:
-        existing = summaries.saved(out)
-        for name in collected.keys() & existing.keys():
-            try:
-                collected[name] = pool_seeds.pool(existing[name], collected[name], left_out.append)
-            except ConfigError as error:  # the other experiments are saved all the same
-                left_out.append(f"{name}: {error}")
-                del collected[name]
-                failed = True
+    existing = summaries.saved(out) if add else {}
+    collected, left_out = from_run_folders.collect(runs, only or [], stopped, times, existing)
+    refused = list[str]()
+    for name in collected.keys() & existing.keys():
+        collected[name] = pool_seeds.pool(existing[name], collected[name], refused.append)
     for path in summaries.save(collected, out):
         groups = collected[path.stem]["groups"]
         runs_said = plural(sum(len(group["runs"]) for group in groups), "run")
         typer.echo(f"{path}: {runs_said} in {plural(len(groups), 'setting')}")
-    for line in left_out:
+    for line in left_out + refused:
         typer.echo(f"left out, {line}")
     if collected and (unread := summaries.unread(out)):
         typer.echo(unread)
-    if failed:
+    if refused:
         raise typer.Exit(1)
 
 

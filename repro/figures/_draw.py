@@ -154,6 +154,14 @@ def line(axes: Axes, rows: Sequence[Row], x: str, y: str, algo: str, **changes: 
         axes.fill_between(xs, low, high, color=options["color"], alpha=0.18, linewidth=0, label=BAND)
 
 
+def bars(axes: Axes, rows: Sequence[Row], x: str, y: str, spread: Sequence[float | None], algo: str) -> None:
+    """Draws a bar of `spread` to either side of each point; none where it is None."""
+    known = [(row[x], row[y], by) for row, by in zip(rows, spread, strict=True) if by is not None]
+    where = [at for at, _, _ in known]
+    low, high = ([value + side * by for _, value, by in known] for side in (-1, 1))
+    axes.vlines(where, low, high, colors=look(algo).colour, linewidth=0.8)
+
+
 def _some(points: int, algo: str) -> tuple[int, int]:
     """Returns which points of a curve get a marker: all of a few; of many every n-th, another one for each algorithm.
 

@@ -111,9 +111,7 @@ def _marks(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
     keys = {}
     for algo in _draw.algos_of(rows):
         points = sorted((row for row in rows if row["algo"] == algo), key=lambda row: row[against])
-        where, spread = [row[against] for row in points], [1e3 * row["seconds_half_iqr"] for row in points]
-        low, high = ([row["ms"] + side * s for row, s in zip(points, spread, strict=True)] for side in (-1, 1))
-        panel.vlines(where, low, high, colors=_draw.look(algo).colour, linewidth=0.8)
+        _draw.bars(panel, points, against, "ms", [1e3 * row["seconds_half_iqr"] for row in points], algo)
         _draw.line(panel, points, against, "ms", algo, linestyle="", markersize=3.5, label="_")
         keys["measured, time dilated"] = _draw.source_key(marker="o")
     return keys

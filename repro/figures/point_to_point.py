@@ -35,6 +35,8 @@ def draw(rows: list[Row]) -> Figure:
     _draw.published(panel, parts["published"], "bytes", "seconds", "dense", marker="", label="published fit")
     _draw.line(panel, parts["fit"], "bytes", "seconds", "gtopk", marker="", label="our fit")
     _draw.line(panel, parts["measured"], "bytes", "seconds", "gtopk", linestyle="", label="measured")
+    spread = [row["seconds_half_iqr"] for row in parts["measured"]]
+    _draw.bars(panel, parts["measured"], "bytes", "seconds", spread, "gtopk")
     panel.set(xscale="log", yscale="log", xlabel="message (bytes)", ylabel="one-way time (s)")
     panel.minorticks_off()
     _legend.of_panels(figure, [panel])
@@ -51,7 +53,7 @@ def draw(rows: list[Row]) -> Figure:
         figure,
         f"Published: {_formula(parts['published'])}.",
         f"Ours: {_formula(parts['fit'])}, on links of the lab shaped to 1 Gbps; medians of n = "
-        f"{_times.span(parts['measured'], 'repeats')}, band: half the range between quartiles, to either side."
+        f"{_times.span(parts['measured'], 'repeats')}, bars: half the range between quartiles, to either side."
         if parts["fit"]
         else f"Ours: not run ({COMMAND}).",
         f"Around {worst[0] // 1024} kB our fit says {worst[1]:.1f} times what was measured: one alpha and one beta "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from repro.config.schema import Config, ConfigError
@@ -14,6 +15,7 @@ from repro.report import same_machine
 from repro.report.curves import curve, middle, seed_accuracies
 from repro.report.finished_run import Damaged, Run, read_run
 from repro.report.group import Group, rounded
+from repro.report.same_settings import Summary
 from repro.runs import per_step
 from repro.runs.run_folder import run_folders
 
@@ -21,19 +23,25 @@ NOT_SETTINGS = {
     "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every",
     "checkpoint_epochs", "cuda_graph",
 }  # fmt: skip
+Members = list[tuple[Path, Run]]
 SINGLE = ("schedule", "selections", "result")  # of a record: kept of the last step alone, as they are long
 MACHINE = ("versions", "cpu", "cpus", "processor", "rates", "allocator", "gpus", "device", "platform", "git")
 
 
 def collect(
-    runs: Path, only: Sequence[str] = (), stopped: bool = False, times: bool = True
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    runs: Path,
+    only: Sequence[str] = (),
+    stopped: bool = False,
+    times: bool = True,
+    existing: Mapping[str, Summary] = MappingProxyType({}),
+) -> tuple[dict[str, Summary], list[str]]:
     """Returns summaries by experiment of the finished runs under `runs`, and one line for each folder that is left out.
 
-    `stopped`: those that stopped count as far as they came. Without `times` their seconds are left out.
+    `stopped`: those that stopped count as far as they came. Without `times` their seconds are left out. Runs that a
+    group of the `existing` summaries holds beside others, which are not here, stay as they are there.
     A damaged folder keeps no other from being collected. Raises ConfigError where there is no run at all.
     """
-    found: dict[str, dict[str, list[list[tuple[Path, Run]]]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[Members]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
     places = [place for place in run_folders(runs) if not only or place.parent.name in only]
     if not places:
@@ -59,17 +67,26 @@ def collect(
             members.append((place, run))
         else:  # one that stopped beside one that ends there, or a copy: it is no second seed
             left_out.append(f"{place}: {twin[0].name} is the same run, of seed {run.config.seed}")
-    return {
-        experiment: {
-            "experiment": experiment,
-            "groups": [
-                summarize(members) | ({} if times else {"iteration_time": []})
-                for _, alike in sorted(groups.items())
-                for members in alike
-            ],
-        }
-        for experiment, groups in sorted(found.items())
-    }, left_out
+    collected: dict[str, Summary] = {}
+    for experiment, of_settings in sorted(found.items()):
+        groups = list[dict[str, Any]]()
+        for members in (members for _, alike in sorted(of_settings.items()) for members in alike):
+            held = _held(members, existing.get(experiment, {"groups": []}))
+            left_out += [f"{name}: left as it was, pooled with seeds that did not run again" for name in sorted(held)]
+            if new := [member for member in members if member[0].name not in held]:
+                groups.append(summarize(new) | ({} if times else {"iteration_time": []}))
+        collected[experiment] = {"experiment": experiment, "groups": groups}
+    return collected, left_out
+
+
+def _held(members: Members, summary: Summary) -> set[str]:
+    """Returns the names of those runs that a group of the summary holds beside others, which are not among `members`.
+
+    A group's mean cannot be taken apart; new seeds come to it all the same.
+    """
+    names, epochs = {place.name for place, _ in members}, members[0][1].config.epochs
+    pooled = [set(group["runs"]) for group in summary["groups"] if group["settings"]["epochs"] == epochs]
+    return {name for runs in pooled if not runs <= names for name in runs & names}
 
 
 def _may_be_beside(run: Run, other: Run) -> bool:
@@ -83,7 +100,7 @@ def _plain(config: Config) -> Config:
     return dataclasses.replace(config, data=dataclasses.replace(config.data, fingerprint=""))
 
 
-def summarize(members: list[tuple[Path, Run]]) -> dict[str, Any]:
+def summarize(members: Members) -> dict[str, Any]:
     """Returns one group as JSON, from runs that differ only in their seed."""
     members = sorted(members, key=lambda member: member[1].config.seed)
     runs = [run for _, run in members]

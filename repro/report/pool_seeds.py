@@ -9,37 +9,39 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container
 from itertools import compress
-from typing import Any
 
 from repro import metric
 from repro.config.schema import ConfigError
 from repro.report import same_machine
 from repro.report.curves import middle
 from repro.report.group import rounded
-from repro.report.same_settings import Group, identity, same_data, went_on
+from repro.report.same_settings import Group, Summary, identity, same_data, went_on
 from repro.tables import Row
 
 
-def pool(there: dict[str, Any], new: dict[str, Any], say: Callable[[str], object] | None = None) -> dict[str, Any]:
+def pool(there: Summary, new: Summary, refused: Callable[[str], object]) -> Summary:
     """Returns a summary with the groups of both: new seeds join a setting's old ones, or replace them if all ran again.
 
-    Seeds of other data make a group of their own. A run that had stopped, and went on, replaces its shorter group.
-
-    New runs that the old group already holds beside others change nothing, which `say` is told. Raises ConfigError
-    where only some of the seeds ran again, because a mean cannot be taken apart.
+    Seeds of other data, or that were evaluated at other epochs, make a group of their own: a common curve would lose
+    evaluations. A run that had stopped, and went on, replaces its shorter group. A group whose seeds ran again in
+    part stays as it was, as a mean cannot be taken apart; `refused` is told why.
     """
     groups = [group for group in there["groups"] if not went_on(group, new)]
     for group in new["groups"]:
-        name = identity(group)
-        same = [n for n, other in enumerate(groups) if identity(other) == name and same_data(other, group)]
-        if same:
-            before = groups[same[0]]
-            groups[same[0]] = of_both(before, group)
-            if groups[same[0]] is before and say is not None:
-                say(f"{', '.join(group['runs'])}: left as it was, pooled with seeds that did not run again")
-        else:
-            groups.append(group)
+        same = [one for one in groups if identity(one) == identity(group) and same_data(one, group)]
+        ran_again = [one for one in same if set(one["seeds"]) <= set(group["seeds"])]
+        joined = next((one for one in same if one not in ran_again and _epochs(one) == _epochs(group)), None)
+        try:
+            pooled = group if joined is None else of_both(joined, group)
+        except ConfigError as error:
+            refused(str(error))
+            continue
+        groups = [one for one in groups if one is not joined and one not in ran_again] + [pooled]
     return {**new, "groups": sorted(groups, key=identity)}
+
+
+def _epochs(group: Group) -> list[float]:
+    return [row["epoch"] for row in group["curve"]]
 
 
 def of_both(there: Group, new: Group) -> Group:

@@ -51,9 +51,14 @@ def test_runs_collected_without_their_seconds_leave_those_that_are_there() -> No
         assert pooled["seeds"] == [0, 7]
 
 
-def test_a_seed_that_ran_again_alone_leaves_a_mean_as_it_was_and_says_so() -> None:
-    there, again, said = group("resnet20", "gtopk", n_seeds=2), group("resnet20", "gtopk"), list[str]()
-    again["runs"] = there["runs"][:1]
-    assert pool_seeds.pool({"groups": [there]}, {"groups": [again]}, said.append)["groups"] == [there]
-    (line,) = said
-    assert line.startswith(again["runs"][0]) and "left as it was" in line
+def test_seeds_that_were_evaluated_less_often_take_no_evaluations_from_the_others() -> None:
+    """A seed of `evaluate_every=2` cut the curves of those that were there to its own epochs."""
+    there, seldom = group("resnet20", "gtopk", n_seeds=2), group("resnet20", "gtopk") | {"seeds": [7], "runs": ["7"]}
+    seldom["curve"] = seldom["curve"][1::2]
+    pooled = pool_seeds.pool({"groups": [there]}, {"groups": [seldom]}, pytest.fail)["groups"]
+    assert sorted(one["seeds"] for one in pooled) == [[0, 1], [7]] and there in pooled
+    again = pool_seeds.pool({"groups": pooled}, {"groups": [seldom | {"seeds": [8], "runs": ["8"]}]}, pytest.fail)
+    assert sorted(one["seeds"] for one in again["groups"]) == [[0, 1], [7, 8]]
+    every = seldom | {"curve": there["curve"]}
+    (all_of_them,) = pool_seeds.pool({"groups": pooled}, {"groups": [every]}, pytest.fail)["groups"]
+    assert all_of_them["seeds"] == [0, 1, 7] and len(all_of_them["curve"]) == 5

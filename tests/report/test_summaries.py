@@ -131,6 +131,13 @@ def test_summaries_survive_the_disk(runs: Path, tmp_path: Path, groups: dict[str
     assert [Group(**group).algo for group in json.loads(text)["groups"]] == list(groups)
 
 
+def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    refused = list[str]()
+    found = pool_seeds.pool(there, new, refused.append)
+    assert refused == []
+    return found
+
+
 def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path) -> None:
     """Pooling the summaries of each seed is summarizing the runs of all, in either order."""
     alone = {}
@@ -142,24 +149,32 @@ def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path
         g for g in from_run_folders.collect(runs)[0]["default"]["groups"] if g["settings"]["algo"]["name"] == "gtopk"
     ]
     for first, second in ((0, 1), (1, 0)):
-        (pooled,) = pool_seeds.pool(alone[first], alone[second])["groups"]
+        (pooled,) = pool(alone[first], alone[second])["groups"]
         (row,), (expected,) = pooled["curve"], both["curve"]
         assert row == pytest.approx(expected, rel=2e-3)  # two values of six digits, and their difference
         for name in ("seeds", "runs", "iteration_time", "seed_accuracies"):
             assert pooled[name] == both[name], name
     old = both | {"seeds": [2, 3], "runs": ["elsewhere", "too"]}
     del old["seed_accuracies"]
-    (pooled,) = pool_seeds.pool({"groups": [old]}, alone[0])["groups"]
+    (pooled,) = pool({"groups": [old]}, alone[0])["groups"]
     assert (pooled["seeds"], pooled["seed_accuracies"]) == ([0, 2, 3], []), "an old summary has their mean alone"
     summaries.save({"default": alone[0]}, tmp_path)
     collect(tmp_path / "1", tmp_path, None, add=True)
     assert summaries.saved(tmp_path)["default"]["groups"][-1]["seeds"] == [0, 1]
-    assert pool_seeds.pool(alone[0], alone[0]) == alone[0], "run again: replaced"
-    assert pool_seeds.pool({"groups": [both]}, alone[1])["groups"] == [both], "the same run once more: counted once"
+    assert pool(alone[0], alone[0]) == alone[0], "run again: replaced"
+    assert pool({"groups": [both]}, alone[1])["groups"] == [both], "the same run once more: counted once"
+    for place in (runs / "default").glob("*gtopk-*-s1-*"):  # beside another seed's run, of a seed that is not yet there
+        shutil.copytree(place, tmp_path / "0" / "default" / place.name)
+    there = old | {"seeds": [1, 2], "runs": [*alone[1]["groups"][0]["runs"], "elsewhere"]}
+    found, left_out = from_run_folders.collect(tmp_path / "0", existing={"default": {"groups": [there]}})
+    (new,) = found["default"]["groups"]
+    assert new["seeds"] == [0] and "left as it was, pooled with seeds that did not run again" in left_out[0]
+    assert [group["seeds"] for group in pool({"groups": [there]}, found["default"])["groups"]] == [[0, 1, 2]]
     (other,) = alone[1]["groups"]
     other = other | {"seeds": [1, 2], "runs": [*other["runs"], "elsewhere"]}
-    with pytest.raises(ConfigError, match="holds seeds 0, 1 and the runs here are of seeds 1, 2"):
-        pool_seeds.pool({"groups": [both]}, {"groups": [other]})
+    refused = list[str]()
+    assert pool_seeds.pool({"groups": [both]}, {"groups": [other]}, refused.append)["groups"] == [both]
+    assert "holds seeds 0, 1 and the runs here are of seeds 1, 2" in refused[0]
 
 
 def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp_path: Path) -> None:
@@ -252,7 +267,7 @@ def test_a_stopped_run_counts_as_the_shorter_run_that_it_equals(tmp_path: Path, 
     loop.run(long)
     (whole,) = from_run_folders.collect(tmp_path / "long")[0]["default"]["groups"]
     assert whole["settings"]["epochs"] == 4
-    for put in (pool_seeds.pool, same_settings.put_over):  # it replaces its shorter group, and no other run's
+    for put in (pool, same_settings.put_over):  # it replaces its shorter group, and no other run's
         kept = put({"groups": [one, other | {"runs": ["another"]}]}, {"groups": [whole]})["groups"]
         assert sorted(group["runs"] for group in kept) == [["another"], whole["runs"]]
 

@@ -131,7 +131,7 @@ def test_seeds_of_other_images_are_not_pooled() -> None:
     there = summaries.load().summaries["families"]["groups"][0] | {"fingerprint": "aaa"}
     new = there | {"seeds": [7], "runs": ["new"]}
     for fingerprint, seeds in (("aaa", [[0, 7]]), ("", [[0, 7]]), ("bbb", [[0], [7]])):
-        pooled = pool_seeds.pool({"groups": [there]}, {"groups": [new | {"fingerprint": fingerprint}]})
+        pooled = pool_seeds.pool({"groups": [there]}, {"groups": [new | {"fingerprint": fingerprint}]}, pytest.fail)
         assert [one["seeds"] for one in pooled["groups"]] == seeds
 
 
