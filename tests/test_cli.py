@@ -182,6 +182,7 @@ _repro_completion repro; printf '%s\\n' "${{COMPREPLY[@]}}"
         ("repro tune relax = c", ["compressed"], ["exact"]),
         ("repro tune nod", ["node=", "nodes="], ["model="]),
         ("repro simulate node = m", ["measured"], ["paper"]),
+        ("repro run node = m", ["measured"], ["paper"]),
         ("repro status qu", ["quickstart"], ["families"]),
         ("repro run --explain algo.ro", ["algo.route"], ["algo"]),
     ],

@@ -98,6 +98,11 @@ def all_to_all(rows: Tensor, collective: Collective) -> Tensor:
 
 # Decentralized.
 
+UNEVEN = (
+    "algo.topology=shift_one pairs all ranks, so nodes={} must be even; for an odd number type algo.topology=ring, all "
+    "or random_pairs"
+)
+
 
 def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0) -> list[tuple[int, int]]:
     """Returns the rounds of `step`, each as (rank to send to, rank to receive from). Raises ConfigError.
@@ -118,10 +123,7 @@ def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0
     if topology == "shift_one":
         half = size // 2
         if size % 2:
-            raise ConfigError(
-                f"topology=shift_one pairs all ranks, so nodes={size} must be even; "
-                "for an odd number type topology=ring, all or random_pairs."
-            )
+            raise ConfigError(f"{UNEVEN.format(size)}.")
         partner = half + (rank + step) % half if rank < half else (rank - half - step) % half
         return [(partner, partner)]
     order = torch.randperm(size, generator=torch.Generator().manual_seed(derive(seed, "pairs", step))).tolist()

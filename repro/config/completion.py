@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
-from repro.config.groups import FIXED, GROUPS, KINDS, NESTED, allowed, conf_folder, group_options, root_keys
+from repro.config.groups import FIXED, GROUPS, KINDS, NESTED, allowed, choices_of, conf_folder, group_options, root_keys
 from repro.config.schema import Config
 from repro.config.values import hints_of
 
@@ -78,5 +78,4 @@ def values(key: str) -> list[str]:
             if isinstance(settings.get(option), bool):
                 return ["true", "false"]
     hints = hints_of({**KINDS, **NESTED}.get(group, Config))
-    hint = hints.get(option or key)
-    return ["true", "false"] if hint is bool else [str(choice) for choice in get_args(hint) if isinstance(choice, str)]
+    return [str(choice) for choice in choices_of(hints.get(option or key))]

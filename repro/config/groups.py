@@ -110,8 +110,12 @@ def replaces_momentum(algo: str) -> bool:
 
 
 def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
-    """Returns what changes of an algorithm's options for `model`: there is no gain in place of momentum it lacks."""
-    return {"gain": 1.0} if algo.get("gain", 1) != 1 and default(model, "momentum") == 0 else {}
+    """Returns what changes of an algorithm's options for `model`: there is no gain in place of momentum it lacks.
+
+    A gain that is not that of the algorithm's own file was chosen, and stays.
+    """
+    own = about(algo["name"]).get("gain", 1)
+    return {"gain": 1.0} if own != 1 and algo["gain"] == own and default(model, "momentum") == 0 else {}
 
 
 def algo_default(algo: str, model: str, key: str) -> Any:
@@ -145,18 +149,18 @@ def allowed(key: str, declared: dict[str, Any]) -> str:
     hint = hints_of(kind).get(own)
     if hint is not None:
         bounds: Mapping[str, Any] = next(f.metadata for f in dataclasses.fields(kind) if f.name == own)
-        choices = _choices(hint)
+        choices = choices_of(hint)
     elif own in declared:
         bounds, choices = (
             declaration(declared, own)[1],
-            declared.get("choices", {}).get(own, _choices(type(declared[own]))),
+            declared.get("choices", {}).get(own, choices_of(type(declared[own]))),
         )
     else:
         return ""
     return range_text(bounds) or " | ".join(map(str, choices))
 
 
-def _choices(kind: Any) -> Sequence[Any]:
+def choices_of(kind: Any) -> Sequence[Any]:
     """Returns the values of a type that has few; one that may also be null has those of its other part."""
     if kind is bool:
         return ("true", "false")

@@ -6,6 +6,7 @@ import torch
 
 from repro import algorithms, models
 from repro.cluster import threads
+from repro.comm.primitives import UNEVEN
 from repro.config import groups
 from repro.config.schema import Config, ConfigError
 from repro.train.cuda_graph import refusals
@@ -76,6 +77,11 @@ def rules(config: Config) -> Rules:
             f"gradients; {named} mixes weights. Leave probe_steps out",
         ),
         (
+            bool(config.probe_steps) and algorithm.wraps,
+            f"probe_steps={config.probe_steps}: {named} has summed the gradients before any of them can be recorded. "
+            "Leave probe_steps out, or type algo=dense or algo=powersgd",
+        ),
+        (
             bool(config.probe_steps) and (bucketed or config.hierarchical),
             f"probe_steps={config.probe_steps} looks at whole gradients: leave bucket_mb and hierarchical out",
         ),
@@ -115,8 +121,7 @@ def rules(config: Config) -> Rules:
         ),
         (
             algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
-            f"algo.topology=shift_one pairs all ranks, so nodes={config.nodes // config.stages} must be even; "
-            "for an odd number type algo.topology=ring, all or random_pairs",
+            UNEVEN.format(config.nodes // config.stages),
         ),
         (
             # the engine has one thread for all of a GPU, in which DDP waits for the others
@@ -135,6 +140,14 @@ def rules(config: Config) -> Rules:
         (
             config.cluster.messages == "memory" and threads.gpus(config) > 1,
             "cluster.messages=memory: ranks with a GPU each have NCCL; type cluster.messages=gloo",
+        ),
+        (
+            algo.options.get("hook") == "powersgd" and algo.options["bucket_mb"] != groups.about("ddp")["bucket_mb"],
+            "algo.hook=powersgd has one bucket, of the whole gradient; leave algo.bucket_mb out",
+        ),
+        (
+            algo.options.get("hook") in ("none", "fp16") and algo.options["rank"] != groups.about("ddp")["rank"],
+            f"algo.rank={algo.options.get('rank')}: the rank is of algo.hook=powersgd; type that too, or algo=powersgd",
         ),
         (
             # It seeds the process's one generator, and waits for the other ranks within its callbacks.

@@ -82,7 +82,6 @@ def refusals(config: Config, model: nn.Module) -> list[tuple[bool, str]]:
         (algorithms.of(config.algo).wraps, f"algo={config.algo.name} sends within backward"),
         (config.model.reads == "text", f"model={name} carries a state from batch to batch"),
         (any(isinstance(module, Dropout) for module in model.modules()), f"model={name} has dropout"),
-        (not all(layer.requires_grad for layer in model.parameters()), f"model={name} has frozen parameters"),
         (
             threads.on_one_gpu(config) and config.nodes > STREAMS,
             f"more than {STREAMS} ranks that are threads on one GPU would share streams",

@@ -15,9 +15,26 @@ def check(config: Config) -> None:
     of_first(config)  # refuses a GPU that is not there, or not taken
     algorithms.load(config.algo, 8)  # an option's value that no range forbids
     model = models.sized_only(config)  # takes no memory, whatever the model
+    _check_layers(config, model)
     if config.batch_per_node == 1 and config.data.image_size:
         _check_variances(config, model)
     combinations.check(config)
+
+
+def _check_layers(config: Config, model: torch.nn.Module) -> None:
+    """Raises ConfigError for frozen parameters, which an update of all would move, and for what no checkpoint has."""
+    frozen = [name for name, layer in model.named_parameters() if not layer.requires_grad]
+    if frozen:
+        raise ConfigError(
+            f"model={config.model.name}: {frozen[0]} is frozen, and a run trains every parameter. Leave out "
+            "requires_grad=False, or train the others in a loop of your own (docs/own_loop.md)."
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.momentum is None:
+            raise ConfigError(
+                f"model={config.model.name}: {name} has momentum=None, and how many batches its statistics are the "
+                "mean of is not in checkpoints. Give it a momentum, as 0.1."
+            )
 
 
 def _check_variances(config: Config, model: torch.nn.Module) -> None:

@@ -87,6 +87,7 @@ def test_a_gain_takes_the_place_of_momentum_that_there_is() -> None:
         assert one(f"algo={algo}").algo.gain == one(f"algo={algo}", "model=vgg16").algo.gain == 10
         assert one(f"algo={algo}", "model=lstm_small").algo.gain == 1
         assert one(f"algo={algo}", "model=lstm_small", "algo.gain=3").algo.gain == 3
+        assert groups.gain({"name": algo, "gain": 40.0}, "lstm_small") == {}, "an experiment's own file chose it"
     assert [each.algo.gain for each in compose(["algo=dense,gtopk_exact", "model=lstm,resnet20"])] == [1, 1, 1, 10]
 
 

@@ -11,7 +11,7 @@ from repro.commands.launch import launch
 from repro.config import compose
 from repro.config.groups import group_options
 from repro.config.schema import ConfigError
-from repro.train import combinations, cuda_graph, loop
+from repro.train import combinations, cuda_graph, loop, possible
 
 TRAINED = [name for name in group_options("experiment") if name not in ("tradeoff", "tradeoff_dilated", "dilated")]
 
@@ -50,6 +50,9 @@ def test_what_an_experiment_sweeps_is_possible(name: str) -> None:
         ),
         (["algo=gtopk_corrected", "algo.correction=0.9"], "type algo.gain=1, or algo.correction=0"),
         (["algo=ddp", "algo.hook=powersgd", "cluster=processes", "on_nonfinite=skip"], "type algo=powersgd"),
+        (["algo=ddp", "algo.hook=powersgd", "cluster=processes", "algo.bucket_mb=1"], "has one bucket"),
+        (["algo=ddp", "algo.rank=4"], "the rank is of algo.hook=powersgd; type that too, or algo=powersgd"),
+        (["algo=ddp", "probe_steps=[1]"], "summed the gradients before any of them can be recorded"),
         (["algo=gtopk", "algo.mask=selected"], "type algo.correction=0.9"),
         (["algo=topk", "algo.clip=1", "bucket_mb=1", "scope=bucket"], "leave bucket_mb and hierarchical out"),
         (["algo=dense", "clip_grad=1", "bucket_mb=1", "overlap=on"], "sends parts of it before it is there; type clip"),
@@ -73,6 +76,22 @@ def test_what_cannot_be_says_what_to_type_and_leaves_no_folder(overrides, messag
     assert not refused.folder.exists() and not combinations.allows(refused)
 
 
+def test_a_network_of_somebody_that_a_run_would_train_wrongly_is_refused(tmp_path, monkeypatch):
+    """Weight decay moved frozen parameters, and a mean over all batches began anew from a checkpoint."""
+    asked = config(tmp_path, *QUICK)
+    norm = torch.nn.BatchNorm1d(2)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), norm)
+    monkeypatch.setattr(possible.models, "sized_only", lambda config: model)
+    possible.check(asked)
+    norm.momentum = None
+    with pytest.raises(ConfigError, match="1 has momentum=None"):
+        possible.check(asked)
+    model[0].requires_grad_(False)
+    with pytest.raises(ConfigError, match="0.weight is frozen, and a run trains every parameter"):
+        loop.run(asked)
+    assert not asked.folder.exists()
+
+
 def test_a_launch_is_refused_before_anything_is_submitted(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="algo=local_sgd mixes weights"):
@@ -84,7 +103,7 @@ def test_what_can_be_is_let_through(tmp_path):
     for overrides in (
         ["algo=gtopk", "bucket_mb=1", "scope=bucket", "overlap=on", "hierarchical=true", "nodes=4", "machines=2"],
         ["algo=ddp", "algo.hook=powersgd", "cluster=processes"],
-        ["algo=ddp", "algo.hook=powersgd", "nodes=1"],
+        ["algo=ddp", "algo.hook=powersgd", "nodes=1", "algo.rank=4"],
         ["algo=gtopk", "probe_steps=[1]"],
     ):
         combinations.check(config(tmp_path, *overrides))
