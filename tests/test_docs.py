@@ -114,7 +114,7 @@ def one_of_each(settings: list[str]) -> list[str]:
     """The settings, and values for what an experiment sweeps: a single run is composed, not hundreds."""
     given = {word.partition("=")[0]: word.replace("algo=all", "algo=dense") for word in settings}
     if "nodes" in given:
-        given["nodes"] = f"nodes={doubled(given['nodes'][6:])}"
+        given["nodes"] = f"nodes={doubled('nodes', given['nodes'][6:])}"
     return [*({"algo": "algo=gtopk", "model": "model=resnet20", "nodes": "nodes=4"} | given).values()]
 
 

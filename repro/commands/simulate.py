@@ -74,8 +74,12 @@ def simulate(
         refuse(overrides, UNREAD, "nothing is trained here, and what is simulated does not depend on it")
     given = sweeps.once(overrides or [])
     values, rest = take(overrides, OWN)
-    sizes = list(dict.fromkeys(counts("parameters", doubled(values["parameters"])))) if values["parameters"] else None
-    nodes = [f"nodes={doubled(values['nodes'])}"] if values["nodes"] else []
+    sizes = (
+        list(dict.fromkeys(counts("parameters", doubled("parameters", values["parameters"]))))
+        if values["parameters"]
+        else None
+    )
+    nodes = [f"nodes={doubled('nodes', values['nodes'])}"] if values["nodes"] else []
     node_seconds(values["node"])
     if out is not None:
         places.check_file(out)

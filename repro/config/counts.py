@@ -52,18 +52,21 @@ def node_seconds(text: str) -> tuple[float, float | None] | None:
     return compute_s, compress_s
 
 
-def doubled(text: str) -> str:
-    """Expands "4,8,...,64" to "4,8,16,32,64"; a text without dots stays as it is. Raises ConfigError."""
+def doubled(name: str, text: str) -> str:
+    """Expands "4,8,...,64" to "4,8,16,32,64"; a text without dots stays as it is.
+
+    Numbers beside the dots may have a unit, as 270k. Raises ConfigError, which calls the text `name`.
+    """
     parts = text.split(",")
     if "..." not in parts:
         return text
     place = parts.index("...")
     try:
-        value, last = int(parts[place - 1]), int(parts[place + 1])
-    except (ValueError, IndexError):
+        value, last = (_count(name, parts[at]) for at in (place - 1, place + 1))
+    except (ConfigError, IndexError):
         value, last = 0, 0
-    if value < 1 or last <= value or place == 0:
-        raise ConfigError(f"nodes={text}: dots stand between two numbers and double, as in nodes=4,8,...,64.")
+    if last <= value or place == 0:
+        raise ConfigError(f"{name}={text}: dots stand between two numbers and double, as in {name}=4,8,...,64.")
     between = []
     while (value := 2 * value) < last:
         between.append(str(value))

@@ -72,6 +72,11 @@ def measure_collectives(configs: Iterable[Config], sizes: Sequence[int], repeats
     for config in configs:
         if config.cluster.name != "lab":
             raise ConfigError(f"cluster={config.cluster.name}: repro bench collectives needs cluster=lab.")
+        if config.network.alpha_s == config.network.beta_s_per_byte == 0:
+            raise ConfigError(
+                f"network={config.network.name}: messages that take no time are no model to compare with; type "
+                "network.alpha_s or network.beta_s_per_byte above 0"
+            )
         alike = config.nodes, config.network.name, str(config.network), str(config.cluster)
         launches.setdefault(alike, []).append(config)
     for group in launches.values():

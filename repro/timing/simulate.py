@@ -184,7 +184,8 @@ def row(
     communicate = replay.seconds(rounds, *link) / period
     compress, total = node.compress_s if config.nodes > 1 else 0.0, None
     if compress is not None and wraps:
-        time = predict.iteration(config, shapes or [], ready, compress).parts(*link)
+        untrained = dataclasses.replace(config, clip_grad=0.0)  # which a run of DDP could not have
+        time = predict.iteration(untrained, shapes or [], ready, compress).parts(*link)
         communicate, total = time.communicate_s, time.total
     elif compress is not None:
         covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
@@ -267,18 +268,24 @@ def closed_form(config: Config, parameters: int, k: int, link: Link) -> float | 
 
 
 def as_plotted(config: Config, parameters: int, k: int, link: Link) -> float | None:
-    """Returns the seconds that the authors' model figure plots; None for the butterfly and for other wire formats."""
+    """Returns the seconds that the authors' model figure plots, which is of 1 Gbps Ethernet.
+
+    None for other networks, for the butterfly and for other wire formats.
+    """
     algo = config.algo
     if algo.name not in ("dense", "topk", "gtopk") or algo.wire != "pairs" or algo.options.get("route") == "butterfly":
+        return None
+    if config.network.name != "ethernet1g":
         return None
     alpha = link.alpha_s if algo.name == "dense" else cost_formulas.PLOTTED_ALPHA_S
     return closed_form(config, parameters, k, Link(alpha, link.beta_s_per_byte))
 
 
 def crossovers(rows: Sequence[Row], labels: Sequence[str] = ()) -> list[Row]:
-    """Finds the simulated number of nodes from which each gTop-k communicates in less time than Top-k.
+    """Finds of the simulated numbers of nodes the one from which each gTop-k communicates in less time than Top-k.
 
-    Rows that differ in one of the keys `labels` are not compared.
+    Between them it may not: its rounds are those of the next power of 2. Rows that differ in one of the keys `labels`
+    are not compared.
     """
     found = []
     names = ("model", "parameters", "wire", *labels)
@@ -290,12 +297,14 @@ def crossovers(rows: Sequence[Row], labels: Sequence[str] = ()) -> list[Row]:
             if tuple(one[name] for name in names) == case
         }
         for algo in ("gtopk", "gtopk_butterfly"):
-            both = sorted(nodes for name, nodes in times if name == algo and ("topk", nodes) in times)
+            both = sorted(nodes for name, nodes in times if name == algo and nodes > 1 and ("topk", nodes) in times)
             loses = [nodes for nodes in both if times[algo, nodes] >= times["topk", nodes]]
             wins = [nodes for nodes in both if nodes > max(loses, default=0)]
             if both:
                 at = "" if wire == "pairs" else f"in {wire} "
-                at += f"from {wins[0]} nodes on" if wins else f"at none of these up to {both[-1]} nodes"
+                at += (
+                    f"from {wins[0]} nodes on, of these numbers" if wins else f"at none of these up to {both[-1]} nodes"
+                )
                 found.append({
                     "model": model, "parameters": parameters, "algo": algo, "at": at,
                     "loses_up_to": max(loses, default=None), "wins_from": wins[0] if wins else None,

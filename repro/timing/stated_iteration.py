@@ -64,7 +64,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     else:
         plays = [authors_messages.play(one, rank, work) for one in own]
     measured = measure(rank, calibration, plays, ready if overlaps else [], shares, wholes[0], config.steps)
-    middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]
+    middle = sorted(measured, key=lambda one: one.total)[(len(measured) - 1) // 2]  # of an even number the lower
     share = late(rank)
     about = {
         "node": config.node,

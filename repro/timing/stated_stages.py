@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
 
     seconds = [each / rank.dilation for each in from_common_start(iteration, rank, 1 + (config.steps or REPEATS))[1:]]
     share = late(rank)
-    middle = sorted(seconds)[len(seconds) // 2]
+    middle = statistics.median_low(seconds)
     work = modelled[0].compute_s, modelled[0].compress_s
     measured = IterationTime(*work, middle - sum(work))
     about = {"node": config.node, "cuts": cuts, "bytes_most": one.bytes_most()}

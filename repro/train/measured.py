@@ -21,22 +21,25 @@ def iteration(
     as provenance.json has it, on another kind of machine than `timed_on`.
     """
     steps = [line for line in lines if line["kind"] == "step"]
-    rows = [
-        IterationTime.of(line).row()
-        for line in steps
-        if line.get(PARTS[0]) is not None
-        and line.get("density") == steps[-1].get("density")
-        and not line.get("skipped")
-        and _counts(line["step"], sessions, timed_on)
-    ]
-    if not rows:
+    by_session: dict[int, list[dict[str, float]]] = {}
+    for line in steps:
+        alike = line.get("density") == steps[-1].get("density") and not line.get("skipped")
+        session = _session(line["step"], sessions, timed_on)
+        if line.get(PARTS[0]) is not None and alike and session is not None:
+            by_session.setdefault(session, []).append(IterationTime.of(line).row())
+    if not by_session:
         return None
-    rows = rows[len(rows) % period :] or rows  # whole periods, where there is one
+    rows = [row for own in by_session.values() for row in own[len(own) % period :]]  # whole periods, where there is one
+    rows = rows or [row for own in by_session.values() for row in own]
     middle = statistics.median if period == 1 else statistics.fmean
     return IterationTime(**{part: middle(row[part] for row in rows) for part in rows[0]})
 
 
-def _counts(step: int, sessions: Sequence[dict[str, Any]], timed_on: dict[str, Any]) -> bool:
-    """Returns whether the session that made a step is one of that machine, and had warmed up."""
-    began = [one for one in sessions if one.get("resumed_at") is not None and one["resumed_at"] < step]
-    return bool(began) and step > began[-1]["resumed_at"] + WARM_UP and same_machine.alike(began[-1], timed_on)
+def _session(step: int, sessions: Sequence[dict[str, Any]], timed_on: dict[str, Any]) -> int | None:
+    """Returns which session made a step; None of one on another machine, or that had not warmed up."""
+    began = [
+        place for place, one in enumerate(sessions) if one.get("resumed_at") is not None and one["resumed_at"] < step
+    ]
+    if not began or step <= sessions[began[-1]]["resumed_at"] + WARM_UP:
+        return None
+    return began[-1] if same_machine.alike(sessions[began[-1]], timed_on) else None

@@ -46,7 +46,29 @@ def test_the_authors_model_figure_with_alpha_and_as_plotted(capsys):
             "gtopk": 2 * math.log2(size) * 1e-3 + 16 * k * beta * math.log2(size),
         }
         assert row["as_plotted_s"] == pytest.approx(plotted[row["algo"]])
-    assert "gtopk communicates faster than topk from 8 nodes on" in " ".join(capsys.readouterr().out.split())
+    assert "gtopk communicates faster than topk from 8 nodes on, of these numbers" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_what_the_authors_did_not_plot_is_not_as_plotted():
+    """A network a hundred times as fast had their start-up of 1 ms in that column."""
+    for network in ("network=infiniband100g", "network.alpha_s=1e-6"):
+        (row,) = simulate.run(compose(["algo=gtopk", "nodes=4", network]), "0.5+0.1", [26214400], None)
+        assert row["closed_form_s"] is not None and row["as_plotted_s"] is None
+
+
+def test_one_node_decides_nothing_and_a_network_without_cost_is_no_model(tmp_path: Path):
+    assert simulate.crossovers(rows("algo=topk,gtopk", "nodes=1")) == []
+    free = ["cluster=lab", "network.alpha_s=0", "network.beta_s_per_byte=0"]
+    with pytest.raises(ConfigError, match="type network.alpha_s or network.beta_s_per_byte above 0"):
+        bench_collectives.measure_collectives(compose(free), [1000], 1, tmp_path / "rows.jsonl")
+
+
+def test_ddp_of_a_network_that_is_trained_with_a_clip_is_simulated():
+    """It was refused for the clip, and a typed clip_grad=0 for being read by nothing."""
+    (row,) = simulate.run(compose(["algo=ddp", "model=lstm_small", "data=ptb", "nodes=4"]), "0.5+0.1", None, None)
+    assert row["iteration_s"] > 0.6
 
 
 def test_throughput_and_efficiency_follow_from_the_parts():
@@ -267,14 +289,15 @@ def test_layers_are_what_low_rank_is_about():
 
 def test_what_people_type():
     assert counts("parameters", "270k,2.7M,61100840") == [270_000, 2_700_000, 61_100_840]
-    assert doubled("4,8,...,64") == "4,8,16,32,64"
-    assert doubled("3,5,31") == "3,5,31"
+    assert doubled("nodes", "4,8,...,64") == "4,8,16,32,64"
+    assert doubled("nodes", "3,5,31") == "3,5,31"
     for wrong in ("0", "x", "-1k", ""):
         with pytest.raises(ConfigError, match="positive number"):
             counts("parameters", wrong)
-    for wrong in ("...,8", "8,...,4", "4,..."):
-        with pytest.raises(ConfigError, match="dots"):
-            doubled(wrong)
+    assert doubled("parameters", "270k,...,1M") == "270k,540000,1M"
+    for wrong in ("...,8", "8,...,4", "4,...", "x,...,8", "0,...,8"):
+        with pytest.raises(ConfigError, match="parameters=.*dots"):
+            doubled("parameters", wrong)
     with pytest.raises(ConfigError, match="choose paper, measured"):
         rows_of = compose(["nodes=2"])
         simulate.run(rows_of, "fast", None, None)

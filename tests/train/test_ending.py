@@ -122,7 +122,7 @@ def test_the_quickstart_ends_with_why_gtopk_takes_longer_than_topk() -> None:
     """With 1 % of ResNet-20 on 1 Gbps; the turn is where the formulas say, not at a number of nodes that is told."""
     (said,) = ending.rounds_against_bytes(*ended("experiment=quickstart"))
     assert "in 4 rounds of messages instead of 2" in said and "docs/algorithms.md" in said
-    (turn,) = re.findall(r"ahead from (\d+) nodes on", said)
+    (turn,) = re.findall(r"ahead from (\d+) on, of 8, 16, 32, ... nodes", said)
     for nodes in (int(turn) // 2, int(turn)):
         configs, summaries = ended(f"experiment=quickstart nodes={nodes} data=synthetic data.train_images=10000")
         assert bool(ending.rounds_against_bytes(configs, summaries)) == (nodes < int(turn))

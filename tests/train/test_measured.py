@@ -39,6 +39,9 @@ def test_an_algorithm_of_a_period_has_the_mean_of_whole_periods() -> None:
     assert compute(lines, {"resumed_at": 0} | HERE, period=4) == 3.0, "of steps 3 to 10 two communicate"
     assert compute(lines[:9], {"resumed_at": 0} | HERE, period=4) == 3.0, "steps 3 to 9 hold one period more than once"
     assert compute(lines[:5], {"resumed_at": 0} | HERE, period=4) == pytest.approx(11 / 3), "less than a period"
+    lines = [step(number, 9.0 if number % 4 == 0 else 1.0) for number in range(1, 21)]
+    sessions = {"resumed_at": 0} | HERE, {"resumed_at": 9} | HERE
+    assert compute(lines, *sessions, period=4) == 3.0, "of each session, not of what all of them have together"
 
 
 def test_only_steps_of_the_machine_that_timed_the_run_count() -> None:
