@@ -66,9 +66,9 @@ def _row(
     """`at`: the schedule, of how many epochs to its end the mean is; `noise`: of a difference of two runs, if known."""
     pairs, own = (by_wire.get("pairs" if one in LOSSLESS else one) for one in ("pairs", wire))
     group = next(iter(by_wire.values())).group
-    apart = None
-    if own and pairs and own is not pairs and (seeds := own.accuracies.keys() & pairs.accuracies.keys()):
-        apart = intervals.of_pairs([own.accuracies[seed] - pairs.accuracies[seed] for seed in sorted(seeds)], noise)
+    seeds = sorted(own.accuracies.keys() & pairs.accuracies.keys()) if own and pairs and own is not pairs else []
+    each = [own.accuracies[seed] - pairs.accuracies[seed] for seed in seeds] if own and pairs else []
+    apart = intervals.of_pairs(each, noise) if each else None
     low, high = (apart.low, apart.high) if apart and math.isfinite(apart.low) else (None, None)
     return {
         "format": wire,
@@ -87,4 +87,5 @@ def _row(
         "above pairs (points)": apart.mean if apart else None,
         "from (points)": low,
         "to (points)": high,
+        "each seed above pairs (points)": ", ".join(f"{value:.2f}" for value in each) or None,
     }

@@ -5,7 +5,7 @@ import statistics
 import pytest
 from told_in_paper import JPEG, told
 
-from repro.figures import gap_over_moves, many_nodes, momentum, momentum_rules
+from repro.figures import gap_over_moves, many_nodes, momentum, momentum_rules, wire_formats
 from repro.report import intervals, summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -44,11 +44,12 @@ def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
         "Compressed to 3 epochs, gTop-k is N points below dense, to 5, N, and to 15, N ([...] float32; n = N, N and N)"
     )
     assert said == pytest.approx([*(gap for gap, _ in gaps), *(n for _, n in gaps)], abs=0.051)
-    most = max(row["below_dense"] for row in gap_over_moves.table(found) if row["schedule"].endswith("compressed to 3"))
-    said = told(
-        "compressed to 3 epochs, with [...] puts gTop-k N points behind, and other sparse updates up to N (n = N)"
+    fewest, _ = below("density_sensitivity", 3, 0.0001)
+    said = told("compressed to 3 epochs, with [...] puts gTop-k N points behind, and at a density of 0.0001 N (n = N)")
+    assert said == [round(gaps[0][0]), round(fewest), 1]
+    assert fewest == max(
+        row["below_dense"] for row in gap_over_moves.table(found) if row["schedule"].endswith("compressed to 3")
     )
-    assert said == [round(gaps[0][0]), round(most), 1]
     (denser,) = told("and gTop-k is N points below dense then (n = 1;")
     assert (denser, 1) == pytest.approx(below("density_sensitivity", 3, 0.05), abs=0.051)
     dense, sparse = (
@@ -58,6 +59,22 @@ def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
     late = [statistics.fmean(of_seeds(group, LATE).values()) for group in (dense, sparse)]
     said = told("leave it N points behind by the mean of the last 5 (float32, n = N)")
     assert said == pytest.approx([late[0] - late[1], dense.n], abs=0.051) and dense.n == sparse.n
+
+
+def test_wire_formats_are_told_as_the_table_has_them() -> None:
+    rows = {row["format"]: row for row in wire_formats.table(summaries.load())}
+    rounded, packed = (
+        sorted(float(value) for value in rows[name]["each seed above pairs (points)"].split(", "))
+        for name in ("gaps-bf16", "packed")
+    )
+    assert rows["gaps-bf16"]["to (points)"] < 0, "the interval leaves out zero"
+    said = told("`gaps-bf16` is below `pairs` with each of three shared seeds, by N to N points")
+    assert said == pytest.approx([-rounded[-1], -rounded[0]], abs=0.051) and len(rounded) == 3
+    above, below, *deviations = told(
+        "is N above twice and N below, as its seeds deviate by N points and those of `pairs` by N."
+    )
+    assert packed == pytest.approx([-below, above, above], abs=0.051)
+    assert deviations == pytest.approx([rows[name]["± (%)"] for name in ("packed", "pairs")], abs=0.051)
 
 
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
