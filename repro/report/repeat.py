@@ -34,18 +34,26 @@ def part(results: Results, _: str) -> str:
 
 
 def _said(experiment: str, group: Group) -> str:
-    """Returns a comment on how the training ended, and of what it is, and its command on a line of its own."""
+    """Returns a comment on how the training ended, and of what it is, and its command on a line of its own.
+
+    Of a group only the machine on which its first seed began is known.
+    """
     last, git = group.curve[-1], group.machine.get("git") or {}
     value = last.get(group.metric.key)
     ended = "no number" if value is None else group.metric.said(value)
+    torch = group.machine.get("versions", {}).get("torch")
+    begun = [
+        same_machine.processor(group.machine) or "a processor that was not recorded",
+        torch and f"torch {torch}",
+        git.get("commit") and f"suite at {git['commit'][:7]}{', changed' if git.get('dirty') else ''}",
+    ]
     where = [
         group.settings["precision"],
-        same_machine.processor(group.machine),
-        git.get("commit") and f"suite at {git['commit'][:7]}{', changed' if git.get('dirty') else ''}",
-        group.fingerprint and f"data {group.fingerprint}",
+        f"seed {group.seeds[0]} begun on {', '.join(filter(None, begun))}",
+        f"data {group.fingerprint or 'not recorded'}",
     ]
     what = ", ".join([_draw.model_name(group.model), _draw.algo_name(group.algo), _draw.data_name(group.data)])
-    title = f"# {what}: {ended} after {group.epochs:g} epochs, n = {group.n} ({', '.join(filter(None, where))})"
+    title = f"# {what}: {ended} after {group.epochs:g} epochs, n = {group.n} ({'; '.join(where)})"
     return f"{title}\n{command(experiment, group) or '# conf/ has not all that it names'}"
 
 
