@@ -32,7 +32,7 @@ def status(data: Results, _: str) -> str:
     words = Counter(row["verdict"] for row in asked)
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
     derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked)
-    of_formulas = f" The paper does not state {_how_many(derived, words['reproduced'])}." if derived else ""
+    of_formulas = f" Nothing published states {_how_many(derived, words['reproduced'])}." if derived else ""
     lines = in_short.sentences(data, claims)
     if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
         lines.append(f"**Beyond the paper.** {kept}")
