@@ -199,7 +199,7 @@ def _best_of(ends: list[Row]) -> str:
         f"On {ours['nodes']} nodes gTop-k without momentum (density {ours['density']:g}{larger}, "
         f"`algo.wire={ours['format']}`) ends at {' and dense at '.join(accuracies)}{share} "
         f"({_draw.model_name(ours['model'])}, {ours['schedule']}, {_draw.data_name(ours['data'])}, "
-        f"n = {min(ours['n'], dense['n'])})."
+        f"n = {' and '.join(map(str, dict.fromkeys((ours['n'], dense['n']))))})."
     )
 
 

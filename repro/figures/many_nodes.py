@@ -36,15 +36,13 @@ def table(results: Results) -> list[Row]:
 def _at(groups: list[Group], epoch: float, schedule: str) -> list[Row]:
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
-    dense = next(
-        (one.mean for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None
-    )
+    dense = next((one for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None)
     return sorted(
         (_row(one, epoch, schedule, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"]
     )
 
 
-def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: float | None) -> Row:
+def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: Pooled | None) -> Row:
     group, settings = pooled.group, pooled.group.settings
     run = group.algo, moves.selections(group, epoch), group.nodes
     return {
@@ -54,7 +52,7 @@ def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: float | 
         "schedule": schedule,
         "n": pooled.n,
         "test accuracy (%)": pooled.mean,
-        "below dense (points)": None if dense is None else dense - pooled.mean,
+        "below dense (points)": None if dense is None else dense.above(pooled).mean,
         "training loss": group.at(epoch)["train_loss"] if pooled.n == group.n else None,  # of one group's seeds
         "busiest node (bytes a step)": group.busiest_bytes,
         "times an entry moves": moves.moves(*run),

@@ -37,7 +37,7 @@ def table(results: Results) -> list[Row]:
                 "iteration (ms)": 1e3 * time.total,
                 "sent (MB)": (group.per_step.get("bytes_sent") or 0) / 1e6 or None,
                 "headers (%)": _headers(group),
-                "n": group.n,
+                "n": group.timed_n,
                 "source": "measured",
                 "over dense": time.speedup_over(exact) if exact else None,
             }

@@ -74,7 +74,7 @@ def collect(
             held = _held(members, existing.get(experiment, {"groups": []}))
             left_out += [f"{name}: left as it was, pooled with seeds that did not run again" for name in sorted(held)]
             if new := [member for member in members if member[0].name not in held]:
-                groups.append(summarize(new) | ({} if times else {"iteration_time": []}))
+                groups.append(summarize(new) | ({} if times else {"iteration_time": [], "timed_runs": 0}))
         collected[experiment] = {"experiment": experiment, "groups": groups}
     return collected, left_out
 
@@ -108,6 +108,7 @@ def summarize(members: Members) -> dict[str, Any]:
     settings = {k: v for k, v in dataclasses.asdict(_plain(first.config).of_seed(0)).items() if k not in NOT_SETTINGS}
     del settings["data"]["root"]  # a place on that machine
     evaluations = [run.of("eval") for run in runs]
+    times = [run.of("iteration_time") for run in runs if same_machine.alike(run.timed_on, first.timed_on)]
     group = Group(
         settings=settings,
         data=first.content.description,
@@ -117,9 +118,8 @@ def summarize(members: Members) -> dict[str, Any]:
         machine={k: first.timed_on[k] for k in MACHINE if k in first.timed_on},
         curve=curve(evaluations, first.config.data.metric),
         per_step=per_step.counted(first.metrics),
-        iteration_time=middle(
-            [run.of("iteration_time") for run in runs if same_machine.alike(run.timed_on, first.timed_on)]
-        ),
+        iteration_time=middle(times),
+        timed_runs=len([one for one in times if one]),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
         seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),
         samples_per_s=_quiet(first),

@@ -36,6 +36,7 @@ class Group:
     recorded: list[dict[str, Any]] = field(default_factory=list)  # what `probe_steps` recorded, of the first seed
     fingerprint: str = ""  # of the data, see data.Content; "" = generated, or an old run
     seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
+    timed_runs: int | None = None  # of which `iteration_time` is the middle one; None = of all, as in old summaries
     samples_per_s: float | None = None  # of the first run, in its quiet stretches between evaluations: upper quartile
 
     @property
@@ -68,6 +69,10 @@ class Group:
     @property
     def n(self) -> int:
         return len(self.seeds)
+
+    @property
+    def timed_n(self) -> int:
+        return self.n if self.timed_runs is None else self.timed_runs
 
     @property
     def epochs(self) -> float:

@@ -80,7 +80,7 @@ def _endings(trained: Sequence[Group], results: Results, nodes: int, density: fl
     for algo in {group.algo for group in known} - {"dense"}:
         pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
         if pair is not None:
-            found[algo] = _ending(_difference(pair.ours, pair.dense, noise), noise)
+            found[algo] = _ending(pair.ours.above(pair.dense, noise), noise)
     return found
 
 
@@ -126,11 +126,6 @@ def _like(group: Group, others: Sequence[Group]) -> list[Group]:
 
 def _curves(group: Group, others: Sequence[Group]) -> list[Row]:
     return [row for one in _like(group, others) for row in one.curve]
-
-
-def _difference(ours: Pooled, theirs: Pooled, noise: float | None) -> Interval:
-    means = (ours.mean, ours.std, ours.n), (theirs.mean, theirs.std, theirs.n)
-    return intervals.of_runs(ours.accuracies, theirs.accuracies, means, noise)
 
 
 def _ending(difference: Interval, noise: float | None) -> Ending:

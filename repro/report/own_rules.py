@@ -13,11 +13,13 @@ from repro.report.group import Group, alike
 from repro.report.momentum import effective_lr
 from repro.report.summaries import Results
 
+FITTED = {"warmup_steps"}  # QAdam's, which is a share of all steps
+
 
 def by_own_rules(settings: dict[str, Any]) -> bool:
     """Returns whether a run selects, applies and schedules as the algorithm's and the network's files say."""
     settings = _with_gain(settings)
-    return as_published(settings) and not other_schedule(settings)
+    return as_published(settings) and not other_schedule(settings) and not _typed_options(settings)
 
 
 def _with_gain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +36,20 @@ def _other_rules(settings: dict[str, Any]) -> list[str]:
         return []
     algo, own = settings["algo"], groups.about_known(settings["algo"]["name"])
     other = [f"{name} {algo[name]}" for name, usual in OPTIONS.items() if algo.get(name, usual) != own.get(name, usual)]
-    return [*other_schedule(settings), *other_options(settings), *other] or ["not by its own rules"]
+    typed = [f"{name} {value}" for name, value in _typed_options(settings).items() if name not in ("route", "residual")]
+    return [*other_schedule(settings), *other_options(settings), *other, *typed] or ["not by its own rules"]
+
+
+def _typed_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """Returns the algorithm's options that are not those of its file, but for what is fitted to a training's length."""
+    own = groups.about_known(settings["algo"]["name"])
+    follows = {name for name, value in own.items() if str(value).startswith("${")}  # as the seed
+    options = settings["algo"]["options"]
+    return {
+        name: options[name]
+        for name in options.keys() - follows - FITTED
+        if own.get(name, options[name]) != options[name]
+    }
 
 
 class Setting(NamedTuple):
@@ -68,8 +83,7 @@ def one_schedule(results: Results, experiment: str) -> list[Setting]:
 def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
     """Returns one for each algorithm and density among runs alike.
 
-    It is the one by the algorithm's own rules, where there is one; then the experiment's, then the one with the options
-    of the algorithm's file, then that of the most seeds.
+    It is the one by the algorithm's own rules, where there is one; then the experiment's, then that of the most seeds.
     """
     ends = {prefixes.kind(group): group.epochs for group in own}
     beside = [group for group in others if not group.compressed and _is_beside(group, own, ends)]
@@ -77,9 +91,9 @@ def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
     chosen: dict[tuple[Any, ...], list[Group]] = {}
     settings = prefixes.of_one_setting(alike([*own, *beside]))  # with one compute, whatever they were for
 
-    def place(same: list[Group]) -> tuple[bool, bool, bool, int]:
+    def place(same: list[Group]) -> tuple[bool, bool, int]:
         first = same[0]
-        return by_own_rules(first.settings), first.runs[0] in runs, _has_own_options(first), _seeds(same)
+        return by_own_rules(first.settings), first.runs[0] in runs, _seeds(same)
 
     for same in sorted(settings, key=place):
         chosen[prefixes.kind(same[0]), same[0].algo, same[0].settings["density"]] = same
@@ -87,12 +101,6 @@ def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
         Setting(same, ends[prefixes.kind(same[0])], ", ".join([own[0].schedule, *_other_rules(same[0].settings)]))
         for same in chosen.values()
     ]
-
-
-def _has_own_options(group: Group) -> bool:
-    own, options = groups.about_known(group.algo), group.settings["algo"]["options"]
-    told = {name: value for name, value in options.items() if not str(own.get(name)).startswith("${")}  # as the seed
-    return all(own.get(name, value) == value for name, value in told.items())
 
 
 def _is_beside(group: Group, own: Iterable[Group], ends: dict[tuple[object, ...], float]) -> bool:

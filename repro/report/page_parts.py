@@ -16,6 +16,7 @@ from repro.metric import ACCURACY
 from repro.report import in_short, near_dense, reference, summaries, verdicts
 from repro.report.as_published import as_published, other_schedule
 from repro.report.group import Group
+from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -192,10 +193,10 @@ def _accuracy(name: str, data: Results, whole: list[in_short.Ends]) -> str | Non
     if group := next((group for group in (*compared, *others) if group.whole), None):
         return _of_runs(f"{100 * group.curve[-1]['test_accuracy']:.2f} %", _told(group))
     if found := near_dense.longest(data, name, groups.default(near_dense.MODEL, "density")):
-        told = _told(found.group) | {"n": found.ours.n, "epochs averaged": found.epochs}
+        told = _told(found.group) | {"epochs averaged": found.epochs}
         if not found.group.compressed and found.epoch != found.group.epochs:
             told["schedule"] += f" up to epoch {found.epoch:g}"
-        return _of_runs(f"{found.ours.mean:.2f} %, where dense {_dense(found)} %", told)
+        return _beside_dense(found.ours, found.dense, told)
     row = _among_families(name, data)  # whose schedule names what is not by the algorithm's own rules
     return None if row is None else _of_runs(f"{100 * row['test_accuracy']:.2f} %", row)
 
@@ -213,12 +214,14 @@ def _of_runs(accuracy: str, row: Row) -> str:
     )
 
 
-def _dense(found: near_dense.Beside) -> str:
-    """Says what dense has there, of the same seeds if it has any of them."""
-    each = found.dense.accuracies
-    if shared := [each[seed] for seed in found.ours.accuracies if seed in each]:
-        return f"of the same seed{'s' * (len(shared) > 1)} has {statistics.fmean(shared):.2f}"
-    return f"has {found.dense.mean:.2f}"
+def _beside_dense(ours: Pooled, dense: Pooled, told: Row) -> str:
+    """Says what both have: of the seeds that both have, if there are any."""
+    n, same = ours.n, ""
+    both: tuple[float, ...] = ours.mean, dense.mean
+    if seeds := ours.accuracies.keys() & dense.accuracies:
+        n, same = len(seeds), f"of the same seed{'s' * (len(seeds) > 1)} "
+        both = tuple(statistics.fmean(one.accuracies[seed] for seed in seeds) for one in (ours, dense))
+    return _of_runs(f"{both[0]:.2f} %, where dense {same}has {both[1]:.2f} %", told | {"n": n})
 
 
 def _among_families(name: str, data: Results) -> Row | None:

@@ -61,9 +61,9 @@ def of_both(there: Group, new: Group) -> Group:
         )
     sizes = len(there["seeds"]), len(new["seeds"])
     timed = there if there["iteration_time"] or not new["iteration_time"] else new  # whose machine is named
-    times = [timed["iteration_time"]] * len(timed["seeds"])
+    times = [timed["iteration_time"]] * _timed(timed)
     if timed is there and new["iteration_time"] and same_machine.alike(there["machine"], new["machine"]):
-        times += [new["iteration_time"]] * sizes[1]
+        times += [new["iteration_time"]] * _timed(new)
     members = sorted(zip(there["seeds"] + new["seeds"], there["runs"] + new["runs"], strict=True))
     later = {row["epoch"]: row for row in new["curve"]}
     each = {**_each_seed(there, later), **_each_seed(new, {row["epoch"] for row in there["curve"]})}
@@ -73,10 +73,18 @@ def of_both(there: Group, new: Group) -> Group:
         "fingerprint": there.get("fingerprint") or new.get("fingerprint", ""),
         "seed_accuracies": [each[seed] for seed, _ in members] if len(each) == len(members) else [],
         "curve": [_row(row, later[row["epoch"]], *sizes) for row in there["curve"] if row["epoch"] in later],
-        "iteration_time": middle(times),
+        "iteration_time": middle(times) if times else [],
+        "timed_runs": len(times),
         "machine": timed["machine"],
+        "samples_per_s": timed.get("samples_per_s"),
     }
     return rounded(pooled)
+
+
+def _timed(group: Group) -> int:
+    """Returns of how many runs the seconds are."""
+    known = group.get("timed_runs")
+    return (len(group["seeds"]) if known is None else known) if group["iteration_time"] else 0
 
 
 def _each_seed(group: Group, epochs: Container[float]) -> dict[int, list[float]]:

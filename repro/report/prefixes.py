@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from repro.metric import ACCURACY, Metric
-from repro.report import pairs, same_settings
+from repro.report import intervals, pairs, same_settings
 from repro.report.group import Group
+from repro.report.intervals import Interval
 from repro.report.summaries import Results
 
 WHOLE = "convergence"  # the experiment of whole runs
@@ -28,6 +29,11 @@ class Pooled:
     std: float | None
     n: int
     accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
+
+    def above(self, other: Pooled, noise: float | None = None) -> Interval:
+        """Returns by how many points it is above `other`: of the seeds that both have, if any. `noise`: of one pair."""
+        means = (self.mean, self.std, self.n), (other.mean, other.std, other.n)
+        return intervals.of_runs(self.accuracies, other.accuracies, means, noise)
 
 
 def kind(group: Group) -> tuple[object, ...]:

@@ -73,7 +73,7 @@ def test_the_options_of_an_algorithms_file_go_before_those_of_more_seeds_and_oth
     (row,) = families.table(results([of_rank(2, 0), of_rank(4, 1, 2)]))
     assert row["seeds"] == "0"
     (row,) = families.table(results([of_rank(4, 1, 2)]))
-    assert (row["seeds"], row["schedule"]) == ("1 2", "first 15 of 141 epochs")
+    assert (row["seeds"], row["schedule"]) == ("1 2", "first 15 of 141 epochs, rank 4")
 
 
 def test_a_gain_in_the_place_of_momentum_is_the_same_rule_as_the_rate_that_it_gives() -> None:
