@@ -45,8 +45,17 @@ def _fewer_steps(rows: list[Row]) -> str:
     least, most = (pick(rows, key=lambda row: row["batch_per_node"]) for pick in (min, max))
     if least is most or least["step"] <= most["step"]:
         return ""
+    so = ": the fall is one of fewer moves, not of the batch alone"
     return (
         f"Every run sees nearly as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
         f"{least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step moves the weights once, a "
-        "sparse step only k of them: the fall is one of fewer moves, not of the batch alone."
+        f"sparse step only k of them{so if _falls(rows) else ''}."
     )
+
+
+def _falls(rows: list[Row]) -> bool:
+    """Returns whether each algorithm ends lower with its largest batch than with its smallest."""
+    by_algo: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["batch_per_node"]):
+        by_algo.setdefault(row["algo"], []).append(row)
+    return all(own[-1]["test_accuracy"] < own[0]["test_accuracy"] for own in by_algo.values() if len(own) > 1)

@@ -164,9 +164,10 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         )
     if any(row["test_accuracy_std"] for row in runs):
         lines.append("A line beside an accuracy is one standard deviation over seeds.")
-    if any(row["n"] == 1 for row in runs):
+    if any(row["n"] == 1 and row["epochs averaged"] > 1 for row in runs):
         lines.append(
-            "Single runs of one setting differ by a point or more, so gaps of that size mean nothing where n = 1."
+            "Before the rate drops single runs of one setting differ by a point or more, so gaps of that size mean "
+            "nothing where n = 1."
         )
     if any(row["rule"] == momentum.NONE for row in runs):
         lines.append("No momentum: ten times the learning rate, where no other is named.")

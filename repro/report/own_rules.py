@@ -69,8 +69,9 @@ def one_schedule(results: Results, experiment: str) -> list[Setting]:
     Over a schedule as it is written, runs of other experiments by an algorithm's own rules that got as far count as if
     of this one: on as many nodes, with the same data, batch and precision, dense or at its densities.
     """
-    own = [group for group in results.groups(experiment, ACCURACY) if group.curve]
-    others = [group for name, group in results.all_groups() if name != experiment and group.metric is ACCURACY]
+    every = [(name, group) for name in sorted(results.summaries) for group in results.as_timed(name)]
+    accurate = [(name, group) for name, group in every if group.metric is ACCURACY and group.curve]
+    own, others = ([group for name, group in accurate if (name == experiment) is here] for here in (True, False))
     schedules = dict.fromkeys(group.schedule for group in own)
     found = [_settings([group for group in own if group.schedule == schedule], others) for schedule in schedules]
 

@@ -133,20 +133,23 @@ def _by_seed(runs: list[dict[int, float]]) -> dict[int, float]:
 def with_whole_runs(results: Results, experiment: str, measure: Metric | None = None) -> list[Group]:
     """Returns the experiment's groups and, if one of them is whole, the whole runs of convergence that it has too.
 
-    Those are of the settings of any of its groups, however long and in whatever precision that one was trained.
+    Those are of the settings of any of its groups, however long and in whatever precision that one was trained. Of two
+    groups of one setting it is the one of more seeds, the experiment's own if they have as many.
     """
     own = results.groups(experiment, measure)
     if experiment == WHOLE or not any(group.whole for group in own):
         return own
     settings, there = ([name(group) for group in own] for name in (_setting, _identity))
     whole = [group for group in results.groups(WHOLE, measure) if group.whole]
-    of_these = [group for group in whole if _is_among(group, _setting(group), settings, own)]
-    return own + [group for group in of_these if not _is_among(group, _identity(group), there, own)]
+    of_these = [group for group in whole if _among(group, _setting(group), settings, own)]
+    twice = {id(one): group for group in of_these for one in _among(group, _identity(group), there, own)}
+    chosen = [max(one, twice.get(id(one), one), key=lambda group: group.n) for one in own]
+    return chosen + [group for group in of_these if not any(group is other for other in twice.values())]
 
 
-def _is_among(group: Group, name: str, names: Iterable[str], own: Iterable[Group]) -> bool:
-    """Returns whether one of `own`, whose `names` are given, has this name and the group's data."""
-    return any(other == name and _same_data(group, one) for other, one in zip(names, own, strict=True))
+def _among(group: Group, name: str, names: Iterable[str], own: Iterable[Group]) -> list[Group]:
+    """Returns those of `own`, whose `names` are given, that have this name and the group's data."""
+    return [one for other, one in zip(names, own, strict=True) if other == name and _same_data(group, one)]
 
 
 def _identity(group: Group) -> str:

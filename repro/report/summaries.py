@@ -29,9 +29,12 @@ class Results:
     left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
 
     def groups(self, experiment: str, measure: Metric | None = None) -> list[Group]:
-        """Returns the runs of an experiment; with `measure`, those that have it on their test data."""
-        found = alike([Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])])
-        return [group for group in found if measure in (None, group.metric)]
+        """Returns the runs of an experiment, `alike` in compute; with `measure`, those that have it on test data."""
+        return [group for group in alike(self.as_timed(experiment)) if measure in (None, group.metric)]
+
+    def as_timed(self, experiment: str) -> list[Group]:
+        """Returns the runs of an experiment with the seconds of each."""
+        return [Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])]
 
     def all_groups(self) -> Iterator[tuple[str, Group]]:
         for experiment in sorted(self.summaries):

@@ -35,6 +35,9 @@ def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
 
     again = results(committed, [*short, whole, topk], trained)
     assert [group.algo for group in prefixes.with_whole_runs(again, OF) if group.whole].count("topk") == 1
+    first = dataclasses.replace(topk, seeds=topk.seeds[:1], runs=topk.runs[:1], seed_accuracies=[], fingerprint="")
+    of_one = prefixes.with_whole_runs(results(committed, [*short, first], trained), OF)
+    assert [group.n for group in of_one if group.whole and group.algo == "topk" and group.encoded] == [topk.n]
 
 
 def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
