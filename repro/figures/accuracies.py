@@ -1,6 +1,7 @@
 """Lists the final loss and accuracy, or perplexity, of every convergence run, with what its steps cost."""
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Container, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from repro.config.differences import differing, flat
 from repro.config.schema import Config
 from repro.figures import _curves, _draw, _sent
 from repro.metric import Metric
-from repro.report import prefixes, reference_curves, same_machine
+from repro.report import intervals, pairs, prefixes, reference_curves, same_machine
 from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -18,6 +19,8 @@ from repro.tables import Row
 TITLE = "Final accuracies of the convergence runs"
 COMMAND = _curves.CONVERGENCE
 BESIDE = ("whole runs at this epoch (%)", "reference curves at this epoch, original images")  # columns of prefixes
+# the mean of how many epochs is compared, the seeds of it, and the 90 % interval
+BELOW = ("epochs averaged", "shared seeds", "below dense (points)", "from (points)", "to (points)")
 RATE = "samples/s in quiet stretches"  # of the whole run on its machine
 # what the run id leaves out, and what columns of their own say
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
@@ -31,7 +34,7 @@ def table(results: Results) -> list[Row]:
     rows = []
     groups = [group for group in results.groups("convergence") if group.curve]
     order = _draw.algos_of({"algo": group.algo} for group in groups)
-    differ = _differing(groups)
+    differ, noise = _differing(groups), intervals.noise_of_repeats(results.reference)
     for group in sorted(groups, key=lambda group: (group.model, *_schedule(group), order.index(group.algo))):
         last = group.curve[-1]
         rows.append(
@@ -47,6 +50,7 @@ def table(results: Results) -> list[Row]:
                 "n": group.n,
                 "train loss": last["train_loss"],
                 **_measured(last, {group.metric for group in groups}),
+                **_from_dense(group, groups, noise),
                 **_beside(group, groups, results),
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
@@ -55,7 +59,7 @@ def table(results: Results) -> list[Row]:
                 "timed on": same_machine.processor(group.machine) if group.timed or group.samples_per_s else None,
             }
         )
-    empty = {name for name in (*BESIDE, RATE) if all(row[name] is None for row in rows)}
+    empty = {name for name in (*BESIDE, *BELOW, RATE) if all(row[name] is None for row in rows)}
     return [{name: cell for name, cell in row.items() if name not in empty} for row in _sent.known(rows)]
 
 
@@ -66,6 +70,24 @@ def _beside(group: Group, groups: Sequence[Group], results: Results) -> Row:
     whole = prefixes.whole_runs_at_its_end(group, groups)
     others = reference_curves.at(results.reference, group.settings, group.epochs)
     return dict(zip(BESIDE, (whole and whole.mean, others or None), strict=True))
+
+
+def _from_dense(group: Group, groups: Sequence[Group], noise: float | None) -> Row:
+    """Returns by how many points the seeds that dense has too are below it where a run ends, and the interval of that.
+
+    Before the learning rate drops it is by the mean of `prefixes.EPOCHS`.
+    """
+    over = prefixes.averaged(group, group.epochs)
+    dense = [one for one in groups if one.algo == "dense" and one is not group and pairs.alike(one, group)]
+    if group.algo == "dense" or group.metric is not metric.ACCURACY or not dense:
+        return dict.fromkeys(BELOW)
+    ours, theirs = (prefixes.at_epoch(same, group.epochs, over) for same in ([group], dense))
+    if not (ours and theirs):
+        return dict.fromkeys(BELOW)
+    most = max(theirs, key=lambda one: len(one.accuracies.keys() & ours[0].accuracies.keys()))
+    apart = most.above(ours[0], noise if group.whole else None)
+    ends = (apart.low, apart.high) if math.isfinite(apart.low) else (None, None)
+    return dict(zip(BELOW, (over, apart.n, apart.mean, *ends), strict=True))
 
 
 def _measured(last: Row, present: Container[Metric]) -> Row:

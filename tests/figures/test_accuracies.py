@@ -56,6 +56,21 @@ def test_unlike_runs_are_not_beside_a_prefix(whole: dict[str, Any]) -> None:
     assert [row[REFERENCE] for row in rows if row["schedule"] == "first 2 of 141 epochs"] == [OTHERS]
 
 
+def test_an_algorithm_is_below_dense_by_the_mean_of_the_last_epochs_of_the_seeds_of_both() -> None:
+    """One epoch at the high rate put two seeds 1.3 points apart that are 3.7 by the mean of five."""
+
+    def of_seeds(algo: str, *last: float) -> dict[str, Any]:
+        made = run(5, algo) | {"seeds": list(range(len(last))), "runs": [f"{algo}-{seed}" for seed in range(len(last))]}
+        return made | {"seed_accuracies": [[0.1, 0.2, 0.3, 0.4, end] for end in last]}
+
+    dense, sparse = table(of_seeds("dense", 0.5, 0.6, 0.9), of_seeds("gtopk", 0.45, 0.45))
+    assert [dense[name] for name in accuracies.BELOW] == [None] * 5
+    assert [sparse[name] for name in accuracies.BELOW[:3]] == [5, 2, pytest.approx((1 + 3) / 2)]
+    assert sparse["from (points)"] < 0 < sparse["to (points)"]
+    (alone,) = (row for row in table(of_seeds("dense", 0.5), of_seeds("gtopk", 0.45)) if row["algorithm"] == "gTop-k")
+    assert [alone.get(name) for name in accuracies.BELOW] == [5, 1, pytest.approx(1), None, None], "of unknown noise"
+
+
 def test_a_run_says_how_fast_its_machine_trained_where_that_is_known() -> None:
     assert all(accuracies.RATE not in row for row in table(run(141)))
     known, old = table(run(141) | {"samples_per_s": 1234.5}, run(141, "gtopk") | {"iteration_time": []})
