@@ -114,8 +114,8 @@ def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
 
     A gain that is not that of the algorithm's own file was chosen, and stays.
     """
-    own = about(algo["name"]).get("gain", 1)
-    return {"gain": 1.0} if own != 1 and algo["gain"] == own and default(model, "momentum") == 0 else {}
+    own = about_known(str(algo.get("name"))).get("gain", 1)
+    return {"gain": 1.0} if own != 1 and algo.get("gain") == own and default(model, "momentum") == 0 else {}
 
 
 def algo_default(algo: str, model: str, key: str) -> Any:

@@ -96,11 +96,6 @@ class Config(Checked):
             raise ConfigError(f"node={self.node}: only the lab measures with stated compute; type cluster=lab too.")
         if self.node == "stated" and self.compute_s is None:
             raise ConfigError("node=stated: type compute_s=SECONDS too, what a step computes on one node.")
-        if self.node not in (None, "stated") and self.compute_s is not None:
-            raise ConfigError(
-                f"compute_s={self.compute_s:g}: node={self.node} has seconds of its own; type node=stated, or "
-                "compute_s=null."
-            )
         if self.cluster.authors != "none" and (self.node is None or self.algo.name != "gtopk"):
             raise ConfigError(
                 f"cluster.authors={self.cluster.authors}: only gTop-k's messages, beside stated compute, are made like "

@@ -116,6 +116,11 @@ def rules(config: Config) -> Rules:
             "too, or leave machines out",
         ),
         (
+            config.node not in (None, "stated") and config.compute_s is not None,
+            f"compute_s={config.compute_s}: node={config.node} has seconds of its own; type node=stated, or "
+            "compute_s=null",
+        ),
+        (
             config.node is not None and config.hierarchical,
             f"node={config.node}: messages are measured that every node sends alike; leave hierarchical out",
         ),

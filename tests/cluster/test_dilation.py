@@ -164,7 +164,6 @@ def test_a_dilation_of_one_leaves_run_ids_as_they_were():
         (["node=paper"], "node=paper: only the lab measures with stated compute; type cluster=lab"),
         (["cluster=lab", "node=published"], "node=published: choose one of paper, paper_compute, measured, stated"),
         (["cluster=lab", "node=stated"], "node=stated: type compute_s=SECONDS too"),
-        (["cluster=lab", "node=paper", "compute_s=0.5"], "node=paper has seconds of its own; type node=stated, or"),
     ],
 )
 def test_what_is_not_offered_is_said(words: list[str], message: str):

@@ -62,6 +62,7 @@ def test_what_an_experiment_sweeps_is_possible(name: str) -> None:
         (["algo=ddp", "cuda_graph=on"], "cuda_graph=on: algo=ddp sends within backward"),
         (["model=alexnet", "data.image_size=64", "cuda_graph=on"], "cuda_graph=on: model=alexnet has dropout"),
         (["algo=decentralized", "algo.topology=shift_one", "nodes=3"], "nodes=3 must be even"),
+        (["cluster=lab", "node=paper", "batch_per_node=128", "compute_s=0.5"], "node=paper has seconds of its own"),
         (
             ["cluster=lab", "node=paper", "batch_per_node=128", "hierarchical=true"],
             "sends alike; leave hierarchical out",
