@@ -21,7 +21,7 @@ COMMAND = _curves.CONVERGENCE
 BESIDE = ("whole runs at this epoch (%)", "reference curves at this epoch, original images")  # columns of prefixes
 # the mean of how many epochs is compared, the seeds of it, and the 90 % interval
 BELOW = ("epochs averaged", "shared seeds", "below dense (points)", "from (points)", "to (points)")
-RATE = "samples/s in quiet stretches"  # of the whole run on its machine
+RATE = "samples/s in quiet stretches"  # of each run that one kind of machine made: all nodes, upper quartile
 # what the run id leaves out, and what columns of their own say
 SAID = {f.name for f in dataclasses.fields(Config) if not f.metadata.get("result", True)} | {
     "algo", "model", "data", "nodes", "precision", "epochs", "steps", "schedule_epochs", "scale_schedule"
@@ -55,8 +55,8 @@ def table(results: Results) -> list[Row]:
                 **_sent.columns(group),
                 "ms per iteration": 1e3 * group.time.total if group.time else None,
                 "time": group.timed["source"] if group.timed else None,
-                RATE: group.samples_per_s,
-                "timed on": same_machine.processor(group.machine) if group.timed or group.samples_per_s else None,
+                RATE: ", ".join(map(_rate, group.seed_rates)) or None,
+                "timed on": same_machine.processor(group.machine) if group.timed else None,
             }
         )
     empty = {name for name in (*BESIDE, *BELOW, RATE) if all(row[name] is None for row in rows)}
@@ -98,6 +98,10 @@ def _measured(last: Row, present: Container[Metric]) -> Row:
         spread = "± (%)" if measure is metric.ACCURACY else "± (perplexity)"
         cells |= {f"test {measure.label}": measure.cell(value), spread: measure.cell(apart)}
     return cells
+
+
+def _rate(row: Row) -> str:
+    return f"{row['samples_per_s']:.0f} (seed {row['seed']}, {row['processor'] or 'processor not recorded'})"
 
 
 def _schedule(group: Group) -> tuple[bool, int]:

@@ -122,7 +122,11 @@ def summarize(members: Members) -> dict[str, Any]:
         timed_runs=len([one for one in times if one]),
         recorded=[_short(seen) for seen in first.recorded[:-1]] + first.recorded[-1:],
         seed_accuracies=seed_accuracies(evaluations, first.config.data.metric),
-        samples_per_s=_quiet(first),
+        seed_rates=[
+            {"seed": run.config.seed, "samples_per_s": rate, "processor": same_machine.processor(run.timed_on)}
+            for run in runs
+            if (rate := _quiet(run)) is not None
+        ],
     )
     return rounded(dataclasses.asdict(group))
 

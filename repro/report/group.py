@@ -37,7 +37,7 @@ class Group:
     fingerprint: str = ""  # of the data, see data.Content; "" = generated, or an old run
     seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
     timed_runs: int | None = None  # of which `iteration_time` is the middle one; None = of all, as in old summaries
-    samples_per_s: float | None = None  # of the first run, in its quiet stretches between evaluations: upper quartile
+    seed_rates: list[Row] = field(default_factory=list)  # of each run that has it: seed, samples_per_s, processor
 
     @property
     def model(self) -> str:

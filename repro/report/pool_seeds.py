@@ -76,7 +76,7 @@ def of_both(there: Group, new: Group) -> Group:
         "iteration_time": middle(times) if times else [],
         "timed_runs": len(times),
         "machine": timed["machine"],
-        "samples_per_s": timed.get("samples_per_s"),
+        "seed_rates": sorted(there.get("seed_rates", []) + new.get("seed_rates", []), key=lambda row: row["seed"]),
     }
     return rounded(pooled)
 

@@ -73,8 +73,11 @@ def test_an_algorithm_is_below_dense_by_the_mean_of_the_last_epochs_of_the_seeds
 
 def test_a_run_says_how_fast_its_machine_trained_where_that_is_known() -> None:
     assert all(accuracies.RATE not in row for row in table(run(141)))
-    known, old = table(run(141) | {"samples_per_s": 1234.5}, run(141, "gtopk") | {"iteration_time": []})
-    assert (known[accuracies.RATE], old[accuracies.RATE]) == (1234.5, None)
+    known, old = table(
+        run(141) | {"seed_rates": [{"seed": 0, "samples_per_s": 1234.5, "processor": None}]},
+        run(141, "gtopk") | {"iteration_time": []},
+    )
+    assert (known[accuracies.RATE], old[accuracies.RATE]) == ("1234 (seed 0, processor not recorded)", None)
 
 
 def of_rates(folder: Path, *rates: float) -> float | None:

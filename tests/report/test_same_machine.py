@@ -73,12 +73,12 @@ def test_pooled_seeds_keep_the_seconds_of_the_machine_that_is_named() -> None:
     new = json.loads(json.dumps(there)) | {"seeds": [7], "runs": ["seven"], "machine": SLOW}
     for time in new["iteration_time"]:
         time["compute_s"] = 99.0
-    there["samples_per_s"], new["samples_per_s"] = 100.0, 10.0
+    there["seed_rates"], new["seed_rates"] = ([{"seed": seed, "samples_per_s": 9.0}] for seed in (0, 7))
     pooled = pool_seeds.of_both(there, new)
     assert pooled["seeds"] == [*there["seeds"], 7] and pooled["machine"] == EPYC
-    assert (pooled["samples_per_s"], pooled["timed_runs"]) == (100.0, len(there["seeds"]))
+    assert [row["seed"] for row in pooled["seed_rates"]] == [0, 7] and pooled["timed_runs"] == len(there["seeds"])
     later = pool_seeds.of_both(there | {"iteration_time": []}, new)
-    assert (later["machine"], later["samples_per_s"], later["timed_runs"]) == (SLOW, 10.0, 1)
+    assert (later["machine"], later["timed_runs"]) == (SLOW, 1)
     assert [time["compute_s"] for time in pooled["iteration_time"]] == [
         time["compute_s"] for time in rounded(there["iteration_time"])
     ]

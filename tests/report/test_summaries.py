@@ -306,13 +306,14 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         return group()["machine"]
 
     here = json.loads((run.folder / "provenance.json").read_text())
-    assert group()["samples_per_s"] > 0
+    (rate,) = group()["seed_rates"]
+    assert rate["seed"] == 0 and rate["samples_per_s"] > 0 and "processor" in rate
     for step in (2, 2):
         said = stopped_elsewhere_after(step)
         assert (timed_by()["cpu"], timed_by()["rates"]) == ("Another", {"float32_gflops": 3.0})
         assert timed_by()["versions"] == {"torch": "0.1"}, "of the machine that timed, not of the one that goes on"
         assert said["cpu"] == here["cpu"] and timed_by()["git"] == here["git"]
-        assert group()["samples_per_s"] is None, "two machines trained"
+        assert group()["seed_rates"] == [], "two machines trained"
     sessions = [(one["cpu"], one["resumed_at"]) for one in [*said["earlier"], said]]
     assert sessions == [("Another", 0), *[(here["cpu"], 2)] * 2]
     stopped_elsewhere_after(0)  # nothing to go on from: it is timed again
