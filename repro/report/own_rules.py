@@ -43,13 +43,9 @@ def _other_rules(settings: dict[str, Any]) -> list[str]:
 def _typed_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the algorithm's options that are not those of its file, but for what is fitted to a training's length."""
     own = groups.about_known(settings["algo"]["name"])
-    follows = {name for name, value in own.items() if str(value).startswith("${")}  # as the seed
-    options = settings["algo"]["options"]
-    return {
-        name: options[name]
-        for name in options.keys() - follows - FITTED
-        if own.get(name, options[name]) != options[name]
-    }
+    usual = FITTED | {name for name, value in own.items() if str(value).startswith("${")}  # as the seed
+    options = settings["algo"]["options"].items()
+    return {name: value for name, value in options if name not in usual and own.get(name, value) != value}
 
 
 class Setting(NamedTuple):

@@ -29,14 +29,14 @@ def pool(there: Summary, new: Summary, refused: Callable[[str], object]) -> Summ
     groups = [group for group in there["groups"] if not went_on(group, new)]
     for group in new["groups"]:
         same = [one for one in groups if identity(one) == identity(group) and same_data(one, group)]
-        ran_again = [one for one in same if set(one["seeds"]) <= set(group["seeds"])]
-        joined = next((one for one in same if one not in ran_again and _epochs(one) == _epochs(group)), None)
+        replaced = {id(one) for one in same if set(one["seeds"]) <= set(group["seeds"])}
+        joined = next((one for one in same if id(one) not in replaced and _epochs(one) == _epochs(group)), None)
         try:
             pooled = group if joined is None else of_both(joined, group)
         except ConfigError as error:
             refused(str(error))
             continue
-        groups = [one for one in groups if one is not joined and one not in ran_again] + [pooled]
+        groups = [one for one in groups if id(one) not in {*replaced, id(joined)}] + [pooled]
     return {**new, "groups": sorted(groups, key=identity)}
 
 

@@ -162,9 +162,8 @@ def rounds_against_bytes(configs: Sequence[Config], summaries: Sequence[Summary]
 def _overtakes(config: Config, k: int) -> str:
     wire = config.network
     link, size = Link(wire.alpha_s, wire.beta_s_per_byte), config.nodes
-    of_these = (
-        f", of {2 * size}, {4 * size}, {8 * size}, ... nodes"  # between powers of 2 its rounds are the next one's
-    )
+    # between powers of 2 its rounds are those of the next one
+    of_these = f", of {2 * size}, {4 * size}, {8 * size}, ... nodes"
     while (size := 2 * size) <= MOST_NODES:
         if cost_formulas.closed_form("gtopk", size, 0, k, link) < cost_formulas.closed_form("topk", size, 0, k, link):
             return f"On {wire.name}, with k = {k:,}, gTop-k is ahead from {size} on{of_these}."

@@ -30,7 +30,7 @@ def _check_layers(config: Config, model: torch.nn.Module) -> None:
             "requires_grad=False, or train the others in a loop of your own (docs/own_loop.md)."
         )
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.modules.batchnorm._NormBase) and module.momentum is None:
+        if getattr(module, "track_running_stats", False) and module.momentum is None:
             raise ConfigError(
                 f"model={config.model.name}: {name} has momentum=None, and how many batches its statistics are the "
                 "mean of is not in checkpoints. Give it a momentum, as 0.1."

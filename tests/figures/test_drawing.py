@@ -263,6 +263,15 @@ def test_names_for_people_are_in_all_tables_and_a_new_algorithm_needs_no_other_e
         assert "my own" in {text.get_text() for text in figure.findobj(Text)}
 
 
+def test_a_measured_time_has_a_bar_of_half_its_quartiles_range_to_either_side() -> None:
+    """A caption said so, of a figure without any."""
+    (item,) = (item for item in ITEMS if item.name == "point_to_point")
+    figure, _ = committed(item, item.width)
+    segments = [one for axes in figure.axes for bars in axes.collections for one in bars.get_segments()]
+    spread = [row["seconds_half_iqr"] for row in item.table(summaries.load()) if row["source"] == "measured"]
+    assert [high[1] - low[1] for low, high in segments] == pytest.approx([2 * half for half in spread])
+
+
 def test_what_a_reader_must_know_is_said_in_words() -> None:
     said = {item.name: " ".join(committed(item, item.width)[1]) for item in ITEMS}
     assert "larger batch takes fewer steps: 1,170 at batch 32, 144 at 256" in said["batch_sensitivity"]
