@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from repro.comm.collective import Collective
-from repro.comm.sockets import SocketTransport
+from repro.comm.sockets import Clock, SocketTransport
 
 PLAYED = "messages played again"  # what a rank says that it waits for: minutes, without work and in no Collective
 PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
@@ -30,6 +30,7 @@ class Waiting(Protocol):
     """A rank, as `repro.cluster.ranks` makes it, which tells the others what it waits for."""
 
     control: Collective
+    clock: Clock
 
     @property
     def interrupt(self) -> Told: ...
@@ -74,15 +75,15 @@ def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int)
         if any(told):
             raise Stopped
         start = max(clocks) + PAUSE_S
+        start_ns = int(1e9 * start)
         if isinstance(wire, SocketTransport):
-            start_ns = int(1e9 * start)
             with first(), rank.waits(PLAYED):
                 wire.clock.sleep_until(start_ns)
                 action()
                 seconds.append(1e-9 * (wire.clock.now_ns() - start_ns))
         else:
             with rank.waits(PLAYED):
-                time.sleep(max(0.0, start - time.monotonic()))
+                rank.clock.sleep_until(start_ns)  # so that nothing is late by what came before
                 action()
-            seconds.append(time.monotonic() - start)
+            seconds.append(1e-9 * (time.monotonic_ns() - start_ns))
     return [max(ranks) for ranks in zip(*control.gather_objects(seconds), strict=True)]

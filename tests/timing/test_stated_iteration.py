@@ -23,6 +23,7 @@ def test_an_iteration_has_what_its_last_rank_waits_for(ready: list[float]) -> No
 
     def measured(collective: Collective) -> list[IterationTime]:
         rank = Rank(collective, collective, torch.device("cpu"), False, dist.HashStore())
+        rank.clock.late_ns = 10**9  # it was woken late before all this, which made each start early
         last = SENT_S if rank.number == 0 else 0.0
         plays = [lambda: None] * (len(ready) - 1) + [lambda: time.sleep(last)]
         return stated_iteration.measure(rank, calibration, plays, ready, [0.0] * len(ready), SENT_S, 2)
