@@ -13,7 +13,16 @@ from repro.iteration_time import IterationTime
 from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.runs import status
-from repro.timing import bench_collectives, bench_links, bench_selection, bench_step, planner, rerun, simulate
+from repro.timing import (
+    bench_collectives,
+    bench_links,
+    bench_selection,
+    bench_step,
+    plan_report,
+    planner,
+    rerun,
+    simulate,
+)
 from repro.timing.predict import Iteration
 from repro.train import ending
 
@@ -55,7 +64,7 @@ def tuned() -> str:
     time = IterationTime(LARGE, SMALL, 1.0, 0.5)
     trained = Group(**made_up_groups.group("resnet20", "topk", n_seeds=2))
     reach = Reach(trained, 0.9, (123.0, 141.0), (768.0, 900.0), 2)
-    return screen.table(planner.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, reach)]))
+    return screen.table(plan_report.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, reach)]))
 
 
 def collectives() -> str:

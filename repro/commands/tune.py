@@ -83,7 +83,7 @@ def tune(
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
-    from repro.timing import before_run, node_profile, other_settings, planner, to_target
+    from repro.timing import before_run, candidates, node_profile, other_settings, plan_report, planner, to_target
     from repro.train import sweep
 
     if values["node"] == "paper":
@@ -91,12 +91,12 @@ def tune(
     node_profile.set_threads(configs[0])
     groups = to_target.trained() if target is not None else []
     wires = values["algo.wire"].split(",")
-    choices = planner.rank(planner.candidates(configs, values["relax"], sizes, wires), values["node"], target, groups)
-    screen.show(planner.rows(choices))
-    lines = [*planner.left_out(configs), *planner.why(choices, values["node"])]
+    choices = planner.rank(candidates.allowed(configs, values["relax"], sizes, wires), values["node"], target, groups)
+    screen.show(plan_report.rows(choices))
+    lines = [*candidates.left_out(configs), *plan_report.why(choices, values["node"])]
     if target is not None:
         lines.append(to_target.origin(target, [one.reach for one in choices], [one.config for one in choices], groups))
-    command = planner.run_command(choices[0], given)
+    command = plan_report.run_command(choices[0], given)
     typer.echo("\n" + "\n".join(map(screen.sentence, lines)))
     if target is not None and (named := other_settings.said(target, [one.config for one in choices], groups)):
         typer.echo("\n".join([screen.sentence(named[0]), *named[1:]]))
@@ -104,7 +104,7 @@ def tune(
         typer.echo(screen.sentence(caution))
     typer.echo(f"Train with it ({extent(choices[0].config)}; epochs=1 tries it):\n  {command}")
     if out is not None:
-        planner.write(choices, values["node"], given, out)
+        plan_report.write(choices, values["node"], given, out)
     if run:
         raise typer.Exit(sweep.run([choices[0].config], before_run.before_a_run, [*given, *choices[0].keys]))
 

@@ -21,7 +21,7 @@ from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
 from repro.runs import provenance
 from repro.tables import Row
-from repro.timing import before_run, node_profile, planner, predict, wire_replay
+from repro.timing import before_run, candidates, node_profile, planner, predict, wire_replay
 from repro.timing.planner import Choice
 from repro.train import ending
 from repro.train.loop import load_data
@@ -114,7 +114,7 @@ def plan(configs: Sequence[Config], wire: Link) -> list[Choice]:
     """Returns the first FIRST of the ranking, then all others without buckets."""
     network = dataclasses.replace(configs[0].network, name="measured", **wire._asdict())
     on_network = [dataclasses.replace(config, network=network) for config in configs]
-    ranked = planner.rank(planner.candidates(on_network, "all", BUCKETS_MB), "measured", None, [])
+    ranked = planner.rank(candidates.allowed(on_network, "all", BUCKETS_MB), "measured", None, [])
     return [choice for place, choice in enumerate(ranked) if place < FIRST or choice.config.bucket_mb is None]
 
 

@@ -16,7 +16,7 @@ from repro.comm import replay
 from repro.comm.traffic import Round
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
-from repro.timing import execution_traces, simulate
+from repro.timing import execution_traces, simulate, simulated_row
 
 M, K = 100_003, 1_003
 
@@ -56,7 +56,7 @@ def rounds_of(rank: int, nodes: list[Any]) -> list[Round]:
 @pytest.mark.parametrize("nodes", [2, 6])
 def test_what_is_read_takes_as_long_as_what_was_counted(algo, nodes, tmp_path):
     (config,) = compose([f"algo={algo}", f"nodes={nodes}"])
-    counted = simulate.all_rounds(config, M, K)
+    counted = simulated_row.all_rounds(config, M, K)
     files = execution_traces.write(tmp_path / "step", counted, {"compute": 0.14, "compress": 0.02})
     assert [file.name for file in files] == [f"step.{rank}.et" for rank in range(nodes)]
     traces = [read(file) for file in files]

@@ -14,7 +14,7 @@ from repro.comm.traffic import Link
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.report.group import Group
-from repro.timing import planner, planner_check, predict
+from repro.timing import candidates, plan_report, planner, planner_check, predict
 from repro.train import combinations
 
 SOME = "algo=dense,ddp,fp16,topk,gtopk_butterfly,oktopk,local_sgd"
@@ -27,12 +27,12 @@ def configs(*overrides: str) -> list[Config]:
 
 def ranked(*overrides: str, relax: str = "compressed", node: str = STATED, target: float | None = None, groups=()):
     own = configs(*overrides)
-    return planner.rank(planner.candidates(own, relax, [None, 0.25]), node, target, groups)
+    return planner.rank(candidates.allowed(own, relax, [None, 0.25]), node, target, groups)
 
 
 def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -> None:
     names = {
-        relax: [predict.label(config) for config in planner.candidates(configs(), relax, [None, 4.0])]
+        relax: [predict.label(config) for config in candidates.allowed(configs(), relax, [None, 4.0])]
         for relax in predict.RELAXES
     }
     assert names["exact"] == ["dense", "dense, 4 MB overlapped", "ddp"]
@@ -41,12 +41,12 @@ def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -
         "gtopk_butterfly", "gtopk_butterfly, 4 MB overlapped", "oktopk",
     }  # fmt: skip
     assert set(names["all"]) - set(names["compressed"]) == {"local_sgd"}
-    for config in planner.candidates(configs(), "all", [None, 4.0]):
+    for config in candidates.allowed(configs(), "all", [None, 4.0]):
         combinations.check(config)
     with pytest.raises(ConfigError, match="exact, compressed, all"):
-        planner.candidates(configs(), "none", [None])
+        candidates.allowed(configs(), "none", [None])
     with pytest.raises(ConfigError, match="relax=all"):
-        planner.candidates(configs("algo=local_sgd"), "compressed", [None])
+        candidates.allowed(configs("algo=local_sgd"), "compressed", [None])
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,18 @@ def test_candidates_give_up_no_more_than_asked_and_have_the_buckets_they_can() -
 def test_what_is_refused_whatever_is_relaxed_says_why(keys: list[str], why: str) -> None:
     """The answer was "type relax=all", also to relax=all."""
     with pytest.raises(ConfigError, match=re.escape(why)):
-        planner.candidates(configs(*keys), "all", [None, 4.0])
+        candidates.allowed(configs(*keys), "all", [None, 4.0])
 
 
 def test_what_gets_no_buckets_says_so() -> None:
     with pytest.raises(ConfigError, match="algo=oktopk: its messages depend on values.*; type bucket_mb=null"):
-        planner.candidates(configs("algo=oktopk"), "all", [25.0])
+        candidates.allowed(configs("algo=oktopk"), "all", [25.0])
 
 
 def test_an_algorithm_that_would_not_train_is_named_beside_those_that_would() -> None:
     own = configs("algo=topk,dgc,demo", "momentum=0.9")
-    assert {config.algo.name for config in planner.candidates(own, "all", [None])} == {"topk"}
-    said = planner.left_out(own)
+    assert {config.algo.name for config in candidates.allowed(own, "all", [None])} == {"topk"}
+    said = candidates.left_out(own)
     assert [line.split(",")[0] for line in said] == ["Left out: dgc", "Left out: demo"]
     assert all("takes the place of momentum" in line for line in said)
 
@@ -79,8 +79,8 @@ def test_an_algorithm_that_would_not_train_is_named_beside_those_that_would() ->
 def test_an_algorithm_of_which_too_many_ranks_would_run_is_named_beside_the_others() -> None:
     """It ended the ranking of all, after minutes of timing the others."""
     own = compose(["model=resnet20", "nodes=300", "algo=dense,oktopk"])
-    assert {config.algo.name for config in planner.candidates(own, "all", [None])} == {"dense"}
-    (said,) = planner.left_out(own)
+    assert {config.algo.name for config in candidates.allowed(own, "all", [None])} == {"dense"}
+    (said,) = candidates.left_out(own)
     assert said.startswith("Left out: oktopk, as its messages cannot be predicted. nodes=300")
 
 
@@ -102,23 +102,23 @@ def test_a_check_that_ends_early_leaves_the_rows_of_the_one_before(
 
 def test_candidates_of_pairs_travel_in_every_format_asked_for() -> None:
     own = configs("algo=dense,topk,oktopk")
-    found = planner.candidates(own, "compressed", [None], ["pairs", "gaps", "packed"])
+    found = candidates.allowed(own, "compressed", [None], ["pairs", "gaps", "packed"])
     assert [predict.label(config) for config in found] == [
         "dense", "topk", "topk, gaps", "topk, packed", "oktopk", "oktopk, gaps", "oktopk, packed"
     ]  # fmt: skip
     slow = planner.rank(
-        planner.candidates(configs("algo=topk", "network.beta_s_per_byte=1e-3"), "all", [None], ["gaps", "pairs"]),
+        candidates.allowed(configs("algo=topk", "network.beta_s_per_byte=1e-3"), "all", [None], ["gaps", "pairs"]),
         STATED, None, (),
     )  # fmt: skip
     assert [choice.config.algo.wire for choice in slow] == ["gaps", "pairs"]
-    assert planner.run_command(slow[0], []) == "repro run algo=topk density=0.001 algo.wire=gaps"
+    assert plan_report.run_command(slow[0], []) == "repro run algo=topk density=0.001 algo.wire=gaps"
     fast = planner.rank(
-        planner.candidates(configs("algo=topk", "network.beta_s_per_byte=1e-12"), "all", [None], ["gaps", "pairs"]),
+        candidates.allowed(configs("algo=topk", "network.beta_s_per_byte=1e-12"), "all", [None], ["gaps", "pairs"]),
         STATED, None, (),
     )  # fmt: skip
     assert [choice.config.algo.wire for choice in fast] == ["pairs", "gaps"]
     with pytest.raises(ConfigError, match="choose one of pairs"):
-        planner.candidates(own, "all", [None], ["rice"])
+        candidates.allowed(own, "all", [None], ["rice"])
 
 
 def test_two_levels_of_machines_are_not_predicted() -> None:
@@ -130,7 +130,7 @@ def test_two_levels_of_machines_are_not_predicted() -> None:
 def test_what_it_says_to_type_is_what_it_would_run() -> None:
     given = ["model=resnet20", "nodes=4", "batch_per_node=2", "threads=1"]
     for choice in ranked("algo=dense,topk", "density=0.0009765625"):
-        words = planner.run_command(choice, given).split()
+        words = plan_report.run_command(choice, given).split()
         assert words[:2] == ["repro", "run"]
         assert compose(words[2:]) == [choice.config]
 
@@ -155,7 +155,7 @@ def test_overlap_is_chosen_where_it_hides_the_messages() -> None:
 def test_the_reason_names_what_an_iteration_is_spent_on() -> None:
     for alpha, beta, most in ((1e-9, 1e-12, "compute"), (1.0, 1e-12, "latency"), (1e-9, 1e-5, "bytes")):
         choices = ranked(f"network.alpha_s={alpha}", f"network.beta_s_per_byte={beta}", "algo=dense")
-        lines = planner.why([choice for choice in choices if choice.config.bucket_mb is None], STATED)
+        lines = plan_report.why([choice for choice in choices if choice.config.bucket_mb is None], STATED)
         assert f"most of it {most}" in lines[0]
     shares = [float(word.rstrip("%),")) for word in lines[0].split() if "%" in word]
     assert sum(shares) == pytest.approx(100, abs=3)
@@ -170,13 +170,13 @@ def test_the_screen_says_where_seconds_come_from_and_how_ties_are_broken(capsys:
     assert "3 iterations within 2% of the shortest count as equal: of these the one that relaxes the gradient" in said
     assert "compute and compress: both stated" in said
     choices = ranked("algo=dense", "network.beta_s_per_byte=1e-6")
-    assert not any("count as equal" in line for line in planner.why(choices[:1], "measured"))
+    assert not any("count as equal" in line for line in plan_report.why(choices[:1], "measured"))
     for node, origin in {
         "paper": "compute is published, of a P102-100, compress is timed on this machine: a mixture of two",
         "0.1": "compute is stated, compress is timed on this machine: a mixture of two machines",
         "measured": "compute and compress: both timed on this machine",
     }.items():
-        assert planner.why(choices, node)[-1].startswith(origin)
+        assert plan_report.why(choices, node)[-1].startswith(origin)
 
 
 def groups(batch: int = 2) -> list[Group]:
@@ -251,7 +251,7 @@ def test_the_check_refuses_candidates_of_one_name(sweep: str) -> None:
 
 
 def test_buckets_that_hold_the_whole_gradient_are_refused_where_nothing_else_is_ranked() -> None:
-    own = planner.candidates(configs("algo=dense,topk"), "compressed", [25.0, 50.0])
+    own = candidates.allowed(configs("algo=dense,topk"), "compressed", [25.0, 50.0])
     with pytest.raises(ConfigError, match=r"^bucket_mb=25,50: .* resnet20, 1\.03 MB.* type bucket_mb=null,25,50"):
         planner.rank(own, STATED, None, ())
 

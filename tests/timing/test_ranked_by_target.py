@@ -11,29 +11,29 @@ from typer.testing import CliRunner
 from repro.cli import app
 from repro.report import summaries, time_to_target
 from repro.report.group import Group
-from repro.timing import planner, predict, to_target
+from repro.timing import candidates, plan_report, planner, predict, to_target
 
 SLOW = ("network.alpha_s=1e-4", "network.beta_s_per_byte=1e-6")
 
 
 def ranked(target: float, of: list[Group], *overrides: str) -> list[planner.Choice]:
-    return planner.rank(planner.candidates(configs(*SLOW, *overrides), "compressed", [None]), STATED, target, of)
+    return planner.rank(candidates.allowed(configs(*SLOW, *overrides), "compressed", [None]), STATED, target, of)
 
 
 def test_the_ranking_shows_minutes_with_their_range_a_dash_with_the_best_or_that_there_is_no_curve() -> None:
     some, three = SOME, groups(2)
-    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.5, three, some))}
+    cells = {row["algorithm"]: row["to target (min)"] for row in plan_report.rows(ranked(0.5, three, some))}
     assert cells["fp16"] == "– (no curve)"
     assert cells["dense"] == "– (best 50.0 %, not by all seeds)" and cells["topk"] == "– (best 49.0 %)"
     choices = ranked(0.3, three, some)
     assert [predict.label(choice.config) for choice in choices] == ["topk", "dense", "fp16"]
     low, high = choices[1].times_to_target_s
     assert high == pytest.approx(low * 4 / 3) and choices[1].to_target_s == pytest.approx((low + high) / 2)
-    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(choices)}
+    cells = {row["algorithm"]: row["to target (min)"] for row in plan_report.rows(choices)}
     assert cells["dense"] == f"{(low + high) / 120:.3g} ({low / 60:.3g} to {high / 60:.3g})"
-    one = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, groups(), some))}
+    one = {row["algorithm"]: row["to target (min)"] for row in plan_report.rows(ranked(0.3, groups(), some))}
     assert one["dense"].endswith(" (n = 1)")
-    assert "to target (min)" not in planner.rows(ranked(0.3, [], some))[0]
+    assert "to target (min)" not in plan_report.rows(ranked(0.3, [], some))[0]
 
 
 def test_steps_of_a_density_warmup_take_what_their_messages_do() -> None:
@@ -53,7 +53,7 @@ def test_a_curve_of_another_p_tells_its_accuracy_and_no_time() -> None:
     dense, topk = groups()
     both = [dense, topk, *at(2, replace(topk, settings=topk.settings | {"density": 0.01}), dense)]
     choices = ranked(0.3, both, "algo=dense,topk", "density=0.001,0.01", "nodes=4")
-    cells = {(row["algorithm"], row["density"]): row["to target (min)"] for row in planner.rows(choices)}
+    cells = {(row["algorithm"], row["density"]): row["to target (min)"] for row in plan_report.rows(choices)}
     assert cells["topk", "0.01"] == "– (best 49.0 %, at P = 2)" and cells["topk", "0.001"].endswith("(n = 1)")
     said = origin(0.3, [choice.reach for choice in choices], both)
     assert "float32, P = 4; n = 1" in said
@@ -64,9 +64,9 @@ def test_a_curve_of_another_p_tells_its_accuracy_and_no_time() -> None:
 def test_a_curve_of_another_schedule_tells_its_accuracy_and_no_time() -> None:
     dense, topk = groups()
     whole = replace(topk, settings=topk.settings | {"epochs": 141, "scale_schedule": False})
-    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.495, [dense, whole], SOME))}
+    cells = {row["algorithm"]: row["to target (min)"] for row in plan_report.rows(ranked(0.495, [dense, whole], SOME))}
     assert cells["topk"] == "– (best 49.0 %, on another schedule)" and cells["dense"].endswith("(n = 1)")
-    cells = {row["algorithm"]: row["to target (min)"] for row in planner.rows(ranked(0.3, [dense, whole], SOME))}
+    cells = {row["algorithm"]: row["to target (min)"] for row in plan_report.rows(ranked(0.3, [dense, whole], SOME))}
     assert cells["dense"] == "– (best 50.0 %, on another schedule)" and cells["topk"].endswith("(n = 1)")
 
 
@@ -142,13 +142,13 @@ def test_one_seed_has_the_range_within_its_run() -> None:
         curve = [row | {"test_accuracy": value} for row, value in zip(dense.curve, values, strict=True)]
         (choice,) = ranked(0.45, [replace(dense, curve=curve)], "algo=dense")
         low, high = (f"{epoch / 3 * choice.to_target_s / 60:.3g}" for epoch in range_in_epochs)
-        (row,) = planner.rows([choice])
+        (row,) = plan_report.rows([choice])
         assert row["to target (min)"] == f"{choice.to_target_s / 60:.3g} ({low} to {high}{ends}"
 
 
 def test_the_file_has_the_seconds_of_each_seed(tmp_path) -> None:
     choices = ranked(0.3, groups(2), "algo=dense,topk,fp16")
-    planner.write(choices, STATED, [], tmp_path / "plan.json")
+    plan_report.write(choices, STATED, [], tmp_path / "plan.json")
     first, second, third = json.loads((tmp_path / "plan.json").read_text())["ranked"]
     assert first["curve"].endswith("n = 2") and len(second["to_target_by_seed_s"]) == 2
     assert (third["to_target_s"], third["to_target_by_seed_s"], third["curve"]) == (None, [], None)

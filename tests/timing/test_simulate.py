@@ -22,7 +22,7 @@ from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
 from repro.figures import _times
 from repro.report.summaries import Results
-from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate
+from repro.timing import bench_collectives, bench_step, node_profile, planner, predict, simulate, simulated_row
 from repro.train.loop import load_data
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
@@ -121,25 +121,25 @@ def test_a_hook_of_ddp_compresses_and_sends_its_layers_factors():
         assert predict.relaxes(config.algo) == "compressed"
         assert node_profile.published(config).compress_s is None
     shapes = node_profile.layers(config)
-    (modelled, *_) = simulate.dry_run.all_rounds(config.algo, 4, 269722, 0, shapes=shapes)
+    (modelled, *_) = simulated_row.dry_run.all_rounds(config.algo, 4, 269722, 0, shapes=shapes)
     (row,) = simulate.run([config], "0.14+0.02", None, None)
     assert row["bytes_sent_most"] == sum(one.sent * one.repeat for one in modelled) > 40_000
     assert predict.relaxes(compose(words)[0].algo) == "exact"
 
 
 def test_all_cores_record_what_one_would():
-    config = compose(["algo=gtopk_butterfly", f"nodes={simulate.SHARED + 3}"])[0]
-    recorded = simulate.dry_run.all_rounds(config.algo, config.nodes, 1000, 10)
-    assert simulate.all_rounds(config, 1000, 10) == recorded
+    config = compose(["algo=gtopk_butterfly", f"nodes={simulated_row.SHARED + 3}"])[0]
+    recorded = simulated_row.dry_run.all_rounds(config.algo, config.nodes, 1000, 10)
+    assert simulated_row.all_rounds(config, 1000, 10) == recorded
 
 
 def test_messages_that_depend_on_values_are_recorded_by_one_core(monkeypatch):
     """Each of the cores ran all the ranks."""
-    monkeypatch.setattr(simulate, "SHARED", 2)
-    monkeypatch.setattr(simulate, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(simulated_row, "SHARED", 2)
+    monkeypatch.setattr(simulated_row, "ProcessPoolExecutor", None)
     config = compose(["algo=oktopk", "nodes=4"])[0]
-    assert len(simulate.all_rounds(config, 1000, 10)) == 4
-    assert simulate.dry_run.all_rounds(config.algo, 4, 1000, 10, range(4, 4)) == []
+    assert len(simulated_row.all_rounds(config, 1000, 10)) == 4
+    assert simulated_row.dry_run.all_rounds(config.algo, 4, 1000, 10, range(4, 4)) == []
 
 
 def test_the_command_writes_a_summary(tmp_path):
@@ -158,7 +158,7 @@ def test_the_messages_of_every_algorithm_cost_what_its_formula_says(name):
     config = dataclasses.replace(compose(["nodes=6"])[0], algo=CHOICES[name])
     algorithm = algorithms.of(config.algo)
     m, k = 100_003, 1_003
-    rounds = simulate.all_rounds(config, m, k)
+    rounds = simulated_row.all_rounds(config, m, k)
     cost = algorithms.cost(config.algo, config.nodes, m, k)
     most = max(sum(done.sent * done.repeat for done in own) for own in rounds)
     longest = max(sum(done.repeat for done in own) for own in rounds)
