@@ -130,14 +130,18 @@ def alike(groups: Sequence[Group]) -> list[Group]:
 
     Measured seconds that were hidden behind compute stay with it. Modelled ones are less in proportion behind less.
     """
-    seconds: dict[str, list[float]] = defaultdict(list)
-    for group in groups:
-        seconds[_compute(group)] += [time["compute_s"] for time in group.iteration_time]
-    found = []
-    for group in groups:
-        median = statistics.median(seconds[_compute(group)] or [0.0])
-        times = [_with_compute(time, median) for time in group.iteration_time]
-        found.append(dataclasses.replace(group, iteration_time=times))
+    same: dict[str, list[int]] = defaultdict(list)
+    for place, group in enumerate(groups):
+        same[_compute(group)].append(place)
+    found = list(groups)
+    for places in same.values():
+        kinds = same_machine.kinds([groups[place].machine for place in places])
+        for kind in set(kinds):
+            ours = [place for place, other in zip(places, kinds, strict=True) if other == kind]
+            seconds = [time["compute_s"] for place in ours for time in groups[place].iteration_time]
+            for place in ours if seconds else []:
+                times = [_with_compute(time, statistics.median(seconds)) for time in groups[place].iteration_time]
+                found[place] = dataclasses.replace(groups[place], iteration_time=times)
     return found
 
 
@@ -151,15 +155,13 @@ def _with_compute(time: Row, compute_s: float) -> Row:
 
 
 def _compute(group: Group) -> str:
-    """Returns a key of all that the compute seconds of a rank depend on."""
+    """Returns a key of all that the compute seconds of a rank depend on, besides the machine."""
     settings, machine = group.settings, group.machine
     threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
     size = size or (settings["data"]["sequence"], settings["data"]["classes"])
     part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has
-    return str(
-        (settings["model"], part, group.batch, size, settings["precision"], threads, stated, same_machine.kind(machine))
-    )
+    return str((settings["model"], part, group.batch, size, settings["precision"], threads, stated))
 
 
 def rounded(value: Any) -> Any:

@@ -175,14 +175,16 @@ def _counted(name: str, data: Results) -> str | None:
 
 
 def _range(name: str, data: Results) -> str:
-    """Says how far the bytes of a step go where they depend on values."""
-    row = _among_families(name, data)
-    if row is None or not row["bytes_sent_least"]:
+    """Says how far the bytes of a step go where they depend on values, in the runs that its accuracy is of."""
+    found = near_dense.longest(data, name, groups.default(near_dense.MODEL, "density"))
+    sent = found.group.per_step if found else {}
+    if found is None or not sent.get("bytes_sent_least"):
         return ""
+    group = found.group
     return (
-        f"; they depend on values: in a training rank 0 of {row['nodes']} nodes sent {row['bytes_sent']:,.0f} a step "
-        f"on average, {row['bytes_sent_least']:,.0f} to {row['bytes_sent_most']:,.0f} "
-        f"({_draw.model_name(row['model'])}, n = {row['n']})"
+        f"; they depend on values: in a training rank 0 of {group.nodes} nodes sent {sent['bytes_sent']:,.0f} a step "
+        f"on average, {sent['bytes_sent_least']:,.0f} to {sent['bytes_sent_most']:,.0f} "
+        f"({_draw.model_name(group.model)}, {group.schedule}, n = {group.n})"
     )
 
 

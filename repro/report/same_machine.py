@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from repro.config.schema import ConfigError
 
 WHAT = ("cpu", "processor", "allocator", "gpus", "device")
-SPEED_STEP = 1.3  # machines whose measured rates are nearer than about this factor count as one speed
+SPEED_STEP = 1.3  # machines whose measured rates are within this factor count as one speed
 
 
-def kind(machine: dict[str, Any]) -> str:
-    """Returns a text that is equal for like machines, by steps of speed: of those at a step's edge `alike` knows more.
-
-    Summaries that were made before `processor` and `rates` were measured are alike where the processor's name is.
-    """
-    rates = machine.get("rates") or {}
-    speed = {name: round(math.log(rate, SPEED_STEP)) for name, rate in sorted(rates.items()) if rate > 0}
-    return str(([machine.get(name) for name in WHAT], speed))
+def kinds(machines: Sequence[dict[str, Any]]) -> list[int]:
+    """Returns a number for each machine: the same for those that are alike, or that others between them make so."""
+    numbers = list(range(len(machines)))
+    for i, one in enumerate(machines):
+        for j in range(i):
+            if numbers[j] != numbers[i] and alike(one, machines[j]):
+                numbers = [numbers[i] if number == numbers[j] else number for number in numbers]
+    return numbers
 
 
 def alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Returns whether both are of one processor, and no rate of theirs differs by more than the step."""
+    """Returns whether both are of one processor, and no rate of theirs differs by more than the step.
+
+    Summaries that were made before `processor` and `rates` were measured are alike where the processor's name is.
+    """
     rates, others = (machine.get("rates") or {} for machine in (a, b))
     same = all(a.get(name) == b.get(name) for name in WHAT) and rates.keys() == others.keys()
     return same and all(max(rates[name], others[name]) <= SPEED_STEP * min(rates[name], others[name]) for name in rates)

@@ -20,7 +20,16 @@ def test_one_name_at_another_speed_is_another_machine() -> None:
     assert same_machine.alike({"cpu": "AMD EPYC"}, {"cpu": "AMD EPYC"})  # as old summaries tell it
     assert not same_machine.alike(EPYC, {"cpu": "AMD EPYC"})
     by_a_hair = [EPYC | {"rates": EPYC["rates"] | {"float32_gflops": rate}} for rate in (1.3**18.49, 1.3**18.51)]
-    assert same_machine.kind(by_a_hair[0]) != same_machine.kind(by_a_hair[1]) and same_machine.alike(*by_a_hair)
+    assert same_machine.alike(*by_a_hair)
+
+
+def test_seconds_are_common_to_alike_machines_and_those_between() -> None:
+    """Two of one processor whose rates lay on both sides of a step had their own compute in one table."""
+    speeds = [EPYC | {"rates": {"float32_gflops": rate}} for rate in (130.0, 45.0, 200.0, 160.0)]
+    assert not same_machine.alike(speeds[0], speeds[2])
+    first, slow, fast, between = same_machine.kinds(speeds)
+    assert first == fast == between != slow
+    assert len(set(same_machine.kinds(speeds[:3]))) == 3
 
 
 def test_a_gpu_beside_which_a_run_computed_is_none_of_its_own() -> None:
