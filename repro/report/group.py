@@ -161,7 +161,8 @@ def _compute(group: Group) -> str:
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
     size = size or (settings["data"]["sequence"], settings["data"]["classes"])
     part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has
-    return str((settings["model"], part, group.batch, size, settings["precision"], threads, stated))
+    network = settings["model"]["name"], settings["model"].get("options", {})  # other keys are new since
+    return str((network, part, group.batch, size, settings["precision"], threads, stated))
 
 
 def rounded(value: Any) -> Any:
