@@ -14,8 +14,9 @@ import torch
 from repro import data, screen
 from repro.config.compose import from_yaml
 from repro.data import Dataset
+from repro.data._shards import TEST_BATCH
 from repro.runs import same_data
-from repro.train import classify, evaluation
+from repro.train import classify
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
 
 @torch.no_grad()
 def accuracy(network: classify.Classifier, dataset: Dataset) -> float:
-    batches = dataset.test_batches(0, 1, evaluation.BATCH)
+    batches = dataset.test_batches(0, 1, TEST_BATCH)
     right = sum(int((network.logits(images).argmax(1) == labels).sum()) for images, labels in batches)
     return right / dataset.test_size
 

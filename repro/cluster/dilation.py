@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from repro import algorithms, models
-from repro.cluster.lab import LEAST_BITS_PER_S
+from repro.cluster.lab import LEAST_BITS_PER_S, MOST_BITS_PER_S
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import distances
 from repro.comm.common_start import from_common_start
@@ -47,13 +47,12 @@ def resolve(config: Config, launch: Launch) -> float:
     """Returns the dilation that `config` states, or the one found. Raises RunError where none is enough."""
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
-    if config.nodes == 1:
-        return float(DILATIONS[1])  # no link carries anything
+    possible = allowed(config.network)
+    if config.nodes == 1 and possible:
+        return float(possible[0])  # no link carries anything
     file = Path(config.results) / FILE
     tried, share = kept(file).get(place(config), {}), latency_share(config)
-    for dilation in DILATIONS[1:]:
-        if config.network.bits_per_s / dilation < LEAST_BITS_PER_S:
-            break
+    for dilation in possible:
         if str(dilation) not in tried:
             tried[str(dilation)] = measured(config, dilation, launch)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +61,9 @@ def resolve(config: Config, launch: Launch) -> float:
             write_whole(file, json_text(now, indent=1) + "\n")
         if enough(tried[str(dilation)], share):
             return float(dilation)
+    if place(config) in (now := kept(file)):  # so that another time tries again
+        del now[place(config)]
+        write_whole(file, json_text(now, indent=1) + "\n")
     raise RunError(
         f"cluster.dilation=auto: this machine does not carry the links of {config.nodes} nodes at any dilation that "
         f"they can have: at most {DILATIONS[-1]} and no less than {LEAST_BITS_PER_S:g} bit/s. Type fewer nodes, or try "
@@ -76,11 +78,17 @@ def expected(config: Config, shapes: Shapes) -> float:
     """
     if config.cluster.dilation != "auto":
         return float(config.cluster.dilation)
-    if config.nodes == 1:
-        return float(DILATIONS[1])  # as `resolve`; no messages have no share of latency
+    possible = allowed(config.network)
+    if config.nodes == 1 or not possible:
+        return float([*possible, DILATIONS[-1]][0])  # as `resolve`; no messages have no share of latency
     tried, share = kept(Path(config.results) / FILE).get(place(config), {}), latency_share(config, shapes)
-    least = (one for one in DILATIONS[1:] if str(one) not in tried or enough(tried[str(one)], share))
-    return float(next(least, DILATIONS[-1]))
+    least = (one for one in possible if str(one) not in tried or enough(tried[str(one)], share))
+    return float(next(least, possible[-1]))
+
+
+def allowed(wire: Network) -> list[int]:
+    """Returns the dilations at which the lab can shape the links of this network."""
+    return [one for one in DILATIONS[1:] if LEAST_BITS_PER_S <= wire.bits_per_s / one <= MOST_BITS_PER_S]
 
 
 def place(config: Config) -> str:

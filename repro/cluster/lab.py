@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from repro.cluster import tcp
+from repro.config.parts import DILATIONS
 from repro.config.schema import ConfigError
 
 INTERFACE = "eth0"
@@ -93,10 +94,14 @@ def check_rate(bits_per_s: float, dilation: float | str = 1.0) -> None:
             f"cluster=lab shapes its links to network.bits_per_s{by}: must be at least {LEAST_BITS_PER_S:g}; "
             f"type {less}network.bits_per_s=1e9"
         )
-    if dilation != "auto" and bits_per_s / slow > MOST_BITS_PER_S:
+    slow = float(DILATIONS[-1]) if dilation == "auto" else slow
+    if bits_per_s / slow > MOST_BITS_PER_S:
+        at = "" if slow == 1 else f" with time dilated {slow:g} times"
+        possible = bits_per_s / DILATIONS[-1] <= MOST_BITS_PER_S
+        instead = "cluster.dilation=auto" if possible else "network.bits_per_s=1e11 cluster.dilation=auto"
         raise ConfigError(
             f"cluster=lab: a link of network.bits_per_s={bits_per_s:g} is too fast for it, which carries at most "
-            f"{MOST_BITS_PER_S:.3g}; type cluster.dilation=auto"
+            f"{MOST_BITS_PER_S * slow:.3g}{at}; type {instead}"
         )
 
 

@@ -1,11 +1,12 @@
 """How much memory ranks take on this machine's CPU: a formula that `benchmarks/memory.py` holds to measured runs.
 
-    base + (vectors * nodes + first) * 4 m + heaps * held + turns * more + copies * images
+    base + (vectors * nodes + first) * 4 m + heaps * held + turns * more + nodes * (rank + micro) + copies * images
 
 m, the activations and what lives at once come from the network on PyTorch's meta device, which computes shapes alone.
 Ranks take turns to compute, but the C library keeps in each of its heaps what was freed there: `held` is of a step's
 activations, or of an evaluation if that leaves more. A process has a heap, and one with many threads eight for a core.
-Those whose turn it is have `more`, in either.
+Those whose turn it is have `more`, in either. `rank` is what a thread takes, or a process for itself, and `micro` are
+the micro-batches of a step beside the first. Of a pipeline each rank has a part of m, and once the whole to evaluate.
 Ranks that are threads share the images that are held in memory; of ranks that are processes each has its copy.
 """
 
@@ -26,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 from repro import algorithms, data, models, screen
 from repro.cluster.devices import of_first
 from repro.config.schema import Config, ConfigError
-from repro.data._shards import TEST_ROWS
+from repro.data._shards import TEST_BATCH, TEST_ROWS
 
 BASE = 0.95e9  # bytes: PyTorch, Numba and the libraries of the data and the mirror, once used
 PROCESS = 0.25e9  # of it what a forked rank does not share
@@ -36,7 +37,6 @@ RANK = 15e6  # a rank's threads and connections, and what its allocator cannot u
 STEP = 1.25  # of a step's activations, what the C library keeps of it: they lie in pieces
 BACKWARD = 0.25  # of a step's activations: gradients and work space beside them
 KEPT, KEPT_BY_PROCESS = 2.0, 0.9  # of what lives at once in an evaluation, what the C library keeps of it in pieces
-EVALUATED = 250  # images at once
 HEAPS = 8  # for each core, of one process: glibc's limit on 64 bits
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as in glibc's malloc.h
@@ -66,15 +66,23 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
     more = turns * max(BACKWARD * step, evaluating + kept - held)
     images = (nodes if processes else 1) * data.in_memory(config.data)
     heaps = nodes if processes else min(nodes, HEAPS * cores)
-    return BASE + vectors + nodes * (RANK + (PROCESS if processes else 0)) + heaps * held + more + images
+    micro = (config.accumulate - 1) * config.batch_per_node * 4 * 3 * config.data.image_size**2
+    rank = RANK + (PROCESS if processes else 0)
+    return BASE + vectors + nodes * (rank + micro) + heaps * held + more + images
 
 
 def check(config: Config) -> None:
-    """Raises ConfigError with the number of nodes that fit into what is free."""
+    """Raises ConfigError with the number of nodes that fit into what is free.
+
+    Of a network that cannot run without numbers, as one that reads a value in its forward pass, nothing is known.
+    """
     room = available()
     if room is None or of_first(config).type != "cpu":
         return
-    if needed(config, rough=True) <= room or (need := needed(config)) <= room:
+    try:
+        if needed(config, rough=True) <= room or (need := needed(config)) <= room:
+            return
+    except (NotImplementedError, RuntimeError):
         return
     least = max(config.stages, config.machines or 1)
     fewer = range(config.nodes - config.stages, least - 1, -config.stages)
@@ -131,8 +139,8 @@ def _network(config: Config) -> tuple[str, int, int, int, Options]:
 def _outputs(name: str, classes: int, image_size: int, sequence: int, options: Options) -> tuple[int, int]:
     sizes = [0]
 
-    def note(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
-        sizes.append(output.numel() // 2)
+    def note(module: torch.nn.Module, inputs: object, output: object) -> None:
+        sizes.append(models.numel(output) // 2)
 
     there = models.looked_at(name, classes, image_size, dict(options), sequence)
     with there, torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -181,7 +189,7 @@ def _evaluated(config: Config, nodes: int) -> float:
     """Returns how many samples a rank evaluates at once."""
     if config.data.kind == "text":
         return max(1.0, TEST_ROWS / nodes)
-    return min(EVALUATED, float(config.data.options.get("test_images", 10_000)) / nodes)
+    return min(TEST_BATCH, data.test_images(config.data) / nodes)
 
 
 def _limits() -> list[tuple[int, int]]:

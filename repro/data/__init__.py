@@ -4,6 +4,7 @@
     fetch(data)                                              where something must be there first: gets it or says how
     downloads(data) -> bool                                  where `fetch` may download: whether it would now
     training_images(data) -> int                             how many samples there are, once it is there
+    test_images(data) -> int                                 of images: how many there are to test with, at most
     in_memory(data) -> int                                   where images are held in memory: how many bytes they take
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
                                                              also kind, classes, images (or words) and fingerprint
@@ -135,6 +136,11 @@ def check_batches(data: Data, nodes: int, batch: int) -> None:
 def training_images(data: Data) -> int:
     """Returns how many samples there are to train with, once they are there; does not import torch."""
     return int(_module(data.name).training_images(data))
+
+
+def test_images(data: Data) -> int:
+    """Returns how many images there are to test with, at most; does not ask whether they are there."""
+    return int(_module(data.name).test_images(data))
 
 
 def in_memory(data: Data) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from repro.config.schema import ConfigError
 from repro.rng import derive
 
+TEST_BATCH = 250  # images that a rank evaluates at once
 TEST_ROWS = 20  # authors' code: rows of a text that are evaluated side by side, by all ranks together
 
 

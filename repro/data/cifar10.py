@@ -49,6 +49,10 @@ def training_images(data: Data) -> int:
     return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
 
 
+def test_images(data: Data) -> int:
+    return 10_000  # of a smaller folder of images there are less
+
+
 def in_memory(data: Data) -> int:
     return 60_000 * 3 * 32**2  # of a smaller folder of images it is less
 

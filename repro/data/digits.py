@@ -17,6 +17,10 @@ def training_images(data: Data) -> int:
     return IMAGES - TEST
 
 
+def test_images(data: Data) -> int:
+    return TEST
+
+
 def in_memory(data: Data) -> int:
     return 2 * 3 * data.image_size**2 * IMAGES  # twice: in their first order, and divided into two parts
 

@@ -17,6 +17,10 @@ def training_images(data: Data) -> int:
     return int(data.options["train_images"])
 
 
+def test_images(data: Data) -> int:
+    return int(data.options["test_images"])
+
+
 def in_memory(data: Data) -> int:
     return 3 * data.image_size**2 * int(data.options["train_images"] + data.options["test_images"])
 

@@ -107,7 +107,8 @@ def _unmet(results: Results, pair: Pair) -> str:
     """
     settings, lacking = pair.ours.settings, []
     if not pair.whole:
-        lacking.append(f"{pair.schedule}, in which an entry moves {_moves(pair)} times instead of {_moves(pair, True)}")
+        often, whole = (_moves(results, pair, every) for every in (False, True))
+        lacking.append(f"{pair.schedule}, in which an entry moves {often} times instead of {whole}")
         references = reference_curves.beside(results.reference, settings)
         if not pair.ours.compressed and (points := reference_curves.text(references, pair.epoch)):
             lacking.append(f"reference curves at epoch {pair.epoch:g}: {points}")
@@ -123,9 +124,9 @@ def _unmet(results: Results, pair: Pair) -> str:
     return "; ".join(lacking)
 
 
-def _moves(pair: Pair, whole: bool = False) -> str:
+def _moves(results: Results, pair: Pair, whole: bool) -> str:
     """Returns how often an entry moves in a run whose steps move k of m entries each, or in its whole schedule."""
-    return f"{moves.selections(pair.ours, pair.epoch, whole):.2g}"
+    return f"{moves.selections(pair.ours, pair.epoch, results.paper['models'], whole):.2g}"
 
 
 def _speed(results: Results) -> Iterator[Row]:

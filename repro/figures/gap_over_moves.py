@@ -1,6 +1,7 @@
 """Draws how far sparse S-SGD ends below dense, against how often an entry can move in the run: when it is free."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -39,13 +40,13 @@ def table(results: Results) -> list[Row]:
     groups = prefixes.each_once(g for _, g in results.all_groups() if g.settings["data"]["name"] == DATA)
     trained = [group for group in groups if group.settings["steps"] is None]
     dense = [group for group in trained if group.algo == "dense" and momentum.is_usual(group.settings)]
-    rows = []
+    rows, known = [], results.paper["models"]
     for same in prefixes.of_one_setting(group for group in trained if group.settings["density"] < 1):
-        rows += _of_setting(same, [one for one in dense if pairs.alike(same[0], one)])
-    return rows + list(_of_reference(results.reference))
+        rows += _of_setting(same, [one for one in dense if pairs.alike(same[0], one)], known)
+    return rows + list(_of_reference(results.reference, known))
 
 
-def _of_setting(same: list[Group], dense: list[Group]) -> list[Row]:
+def _of_setting(same: list[Group], dense: list[Group], known: dict[str, Any]) -> list[Row]:
     """Returns a row for each seed that ours and dense have kept; otherwise one, for the means of several."""
     found = [pair for one in same for other in dense if (pair := pairs.of(one, other))]
     rows = []
@@ -54,13 +55,13 @@ def _of_setting(same: list[Group], dense: list[Group]) -> list[Row]:
         over = prefixes.averaged(pair.ours, pair.epoch)
         exact, own = (_of_seed(groups, seed, pair.epoch, over) for groups in (dense, same))
         if exact is not None and own is not None:
-            rows.append(_row(pair, over, 1, str(seed), exact - own))
+            rows.append(_row(pair, over, 1, str(seed), exact - own, known))
     several = [pair for pair in found if min(pair.ours.n, pair.reference.n) > 1]
     if rows or not several:
         return rows
     pair = max(several, key=lambda pair: pair.epoch)
     ours, theirs = pair.accuracies
-    return [_row(pair, 1, pair.ours.n, " ".join(map(str, pair.ours.seeds)), theirs - ours)]
+    return [_row(pair, 1, pair.ours.n, " ".join(map(str, pair.ours.seeds)), theirs - ours, known)]
 
 
 def _of_seed(groups: list[Group], seed: int, epoch: float, over: int) -> float | None:
@@ -69,10 +70,10 @@ def _of_seed(groups: list[Group], seed: int, epoch: float, over: int) -> float |
     return next((one.accuracies[seed] for one in pooled if seed in one.accuracies), None)
 
 
-def _row(pair: Pair, over: int, n: int, seeds: str, below: float) -> Row:
+def _row(pair: Pair, over: int, n: int, seeds: str, below: float, known: dict[str, Any]) -> Row:
     """`over` is of how many epochs up to that of `pair` the mean is compared."""
     group, settings = pair.ours, pair.ours.settings
-    selections = moves.selections(group, pair.epoch)
+    selections = moves.selections(group, pair.epoch, known)
     return {
         "model": group.model,
         "algo": group.algo,
@@ -97,7 +98,7 @@ def _row(pair: Pair, over: int, n: int, seeds: str, below: float) -> Row:
     }
 
 
-def _of_reference(runs: list[Run]) -> Iterator[Row]:
+def _of_reference(runs: list[Run], known: dict[str, Any]) -> Iterator[Row]:
     """Yields how far each Top-k run is below the mean of dense runs with its model, nodes, batch and rate, if any."""
     settings = ("model", "nodes", "batch_per_node", "lr")
     for run in runs:
@@ -109,7 +110,8 @@ def _of_reference(runs: list[Run]) -> Iterator[Row]:
         if like:
             dense = sum(other["test_accuracy"][epochs - 1] for other in like) / len(like)
             steps = epochs * IMAGES // (run["nodes"] * run["batch_per_node"])
-            selections = moves.summed(run["density"], WARMUP, steps / epochs, steps)
+            parameters = known[run["model"]]["parameters"]
+            selections = moves.summed(run["density"], WARMUP, steps / epochs, steps, parameters)
             yield {
                 "model": run["model"],
                 "algo": "topk",

@@ -74,7 +74,9 @@ def _rows(group: Group, curve: int) -> list[Row]:
         "options": ", ".join(other_options(settings)),
     }
     return [
-        row | more | {"sent": step_bytes and step_bytes * moves.selections(group, row["epoch"]) / settings["density"]}
+        row
+        | more
+        | {"sent": step_bytes and step_bytes * moves.selections(group, row["epoch"], {}) / settings["density"]}
         for row in _curves.of_group(group)
     ]
 

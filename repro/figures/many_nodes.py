@@ -1,5 +1,7 @@
 """Lists what sparse S-SGD learns on 32 nodes, by density, size of updates and who sends an entry (not in the paper)."""
 
+from typing import Any
+
 from repro.config import groups
 from repro.figures import _curves, _draw
 from repro.metric import ACCURACY
@@ -29,22 +31,22 @@ def table(results: Results) -> list[Row]:
         beside = [group for group in whole if prefixes.kind(group) == kind]
         shortest = min(own, key=lambda group: group.epochs)
         ends = {group.epochs: group.schedule for group in own if group.whole or group is shortest}
-        rows += [row for epoch in sorted(ends) for row in _at([*own, *beside], epoch, ends[epoch])]
+        rows += [row for epoch in sorted(ends) for row in _at([*own, *beside], epoch, ends[epoch], results)]
     return rows
 
 
-def _at(groups: list[Group], epoch: float, schedule: str) -> list[Row]:
+def _at(groups: list[Group], epoch: float, schedule: str, results: Results) -> list[Row]:
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
     dense = next((one for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None)
-    return sorted(
-        (_row(one, epoch, schedule, over, dense) for one in pooled), key=lambda row: -row["test accuracy (%)"]
-    )
+    known = results.paper["models"]
+    rows = (_row(one, epoch, schedule, over, dense, known) for one in pooled)
+    return sorted(rows, key=lambda row: -row["test accuracy (%)"])
 
 
-def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: Pooled | None) -> Row:
+def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: Pooled | None, known: dict[str, Any]) -> Row:
     group, settings = pooled.group, pooled.group.settings
-    run = group.algo, moves.selections(group, epoch), group.nodes
+    run = group.algo, moves.selections(group, epoch, known), group.nodes
     return {
         "algorithm": _draw.algo_name(group.algo),
         "density": settings["density"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from repro.figures import _curves, _draw, _names
 from repro.metric import ACCURACY
@@ -41,7 +42,7 @@ def table(results: Results) -> list[Row]:
     ]
     order = _draw.algos_of({"algo": group.algo} for group in whole)
     settings.sort(key=lambda same: (*_place(same[0]), order.index(same[0].algo), -same[0].settings["density"]))
-    rows = [_of_setting(same, dense) for same in settings]
+    rows = [_of_setting(same, dense, results.paper["models"]) for same in settings]
     return rows + list(_of_reference(results.reference, [same[0] for same in settings]))
 
 
@@ -49,14 +50,14 @@ def _place(group: Group) -> tuple[str, int, bool, str]:
     return group.model, group.nodes, group.encoded, group.data
 
 
-def _of_setting(same: list[Group], dense: Sequence[Group]) -> Row:
+def _of_setting(same: list[Group], dense: Sequence[Group], known: dict[str, Any]) -> Row:
     group, settings = max(same, key=lambda one: one.n), same[0].settings
     (end,) = prefixes.at_epoch(same, group.epochs)
 
     def mean(first: int, last: int) -> float | None:
         return next((one.mean for one in prefixes.at_epoch(same, last, last - first + 1) if one.n == end.n), None)
 
-    run = group.algo, moves.selections(group, group.epochs), group.nodes
+    run = group.algo, moves.selections(group, group.epochs, known), group.nodes
     return {
         "model": _draw.model_name(group.model),
         "nodes": group.nodes,

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from repro.config.schema import Config, ConfigError
 from repro.models import _dropout
@@ -95,6 +96,11 @@ def blocks(name: str, model: nn.Module) -> list[nn.Module]:
     """Returns the modules whose composition is `model`, the network `name`; one whose file has no `blocks` is one."""
     found = vars(importlib.import_module(f"{__name__}.{name}")).get("blocks")
     return [model] if found is None else list(found(model))
+
+
+def numel(output: object) -> int:
+    """Returns how many numbers a layer's output has: of attention and recurrent layers it is a tuple of tensors."""
+    return sum(part.numel() for part in tree_leaves(output) if isinstance(part, Tensor))
 
 
 def grouped(layers: Iterable[nn.Module]) -> list[nn.Module]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from repro.config import groups
+from repro.density import entries
 from repro.report.group import Group
 
 
@@ -33,15 +35,19 @@ def sent(algo: str, selections: float, nodes: int) -> float:
     return moves(algo, selections, nodes) / (1 if all_send(algo) else nodes)
 
 
-def selections(group: Group, epoch: float, whole: bool = False) -> float:
-    """Returns how many times a node selects an entry up to an evaluation, on average; `whole`: in all the schedule."""
+def selections(group: Group, epoch: float, known: dict[str, Any], whole: bool = False) -> float:
+    """Returns how many times a node selects an entry up to an evaluation, on average; `whole`: in all the schedule.
+
+    `known` are networks by name, as results/paper.yaml has them: of one that is not there k counts as density * m.
+    """
     settings = group.settings
     steps = group.at(epoch)["step"]
     of_schedule = _of_schedule(group)
     if whole:  # as it is written, with warm-ups of full length
         steps, epoch = round(steps * settings["schedule_epochs"] / epoch), settings["schedule_epochs"]
         of_schedule = 1.0
-    return summed(settings["density"], settings["density_warmup"], steps / epoch / of_schedule, steps)
+    parameters = known.get(group.model, {}).get("parameters")
+    return summed(settings["density"], settings["density_warmup"], steps / epoch / of_schedule, steps, parameters)
 
 
 def _of_schedule(group: Group) -> float:
@@ -61,8 +67,15 @@ def at_densities(group: Group, samples: float) -> dict[float, float]:
     return found | {final: found.get(final, 0.0) + samples}
 
 
-def summed(density: float, warmup: Sequence[float], per_epoch: float, steps: int) -> float:
-    """Returns the sum of the densities of `steps` steps; those of `warmup` have `per_epoch` steps each."""
+def summed(
+    density: float, warmup: Sequence[float], per_epoch: float, steps: int, parameters: int | None = None
+) -> float:
+    """Returns the sum of the densities of `steps` steps; those of `warmup` have `per_epoch` steps each.
+
+    With `parameters` each is that of the k entries that it selects of so many, which is rounded down.
+    """
+    if parameters is not None:
+        density, *warmup = (entries(one, parameters) / parameters for one in (density, *warmup))
     begins = [min(steps, math.ceil(number * per_epoch)) for number in range(len(warmup) + 1)]
     warm = sum(one * (end - begin) for one, begin, end in zip(warmup, begins, begins[1:], strict=False))
     return warm + density * (steps - begins[-1])

@@ -18,6 +18,7 @@ from repro.comm.collective import Collective
 from repro.compression.sparse import select
 from repro.config.schema import Config
 from repro.density import entries
+from repro.rng import derive
 from repro.timing import stand_ins
 from repro.timing.dry_run import Echo
 from repro.timing.one_rank import Player, repeated
@@ -30,7 +31,9 @@ def compress(config: Config, parameters: int, shapes: Shapes | None = None) -> f
     elsewhere. Where lengths are sent first no entries of theirs would follow, and where a message holds a part of k
     they are of some ranks' own ranges: what those cost is `of_peers`.
     """
-    gradient = torch.randn(parameters, device=devices.of_one(config))
+    device = devices.of_one(config)
+    drawn = torch.Generator(device).manual_seed(derive(config.seed, "timing"))
+    gradient = torch.randn(parameters, device=device, generator=drawn)
     algorithm = stand_ins.steady(config.algo, parameters, gradient.device, shapes)
     algorithm.density = config.density
     echo = Echo(0, config.nodes, _message(algorithm, gradient.flip(0)))

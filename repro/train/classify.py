@@ -14,9 +14,10 @@ from torch import Tensor
 from repro import screen
 from repro.config.schema import ConfigError
 from repro.data._images.preprocess import Preprocessing
+from repro.data._shards import TEST_BATCH
 from repro.runs import progress
 from repro.tables import Row
-from repro.train import evaluation, export, trained
+from repro.train import export, trained
 
 
 class Classifier(NamedTuple):
@@ -32,8 +33,8 @@ def run(network: str, files: Sequence[Path], top: int, results: Path) -> list[Ro
     classifier = load(network, results)
     rows: list[Row] = []
     with torch.no_grad():
-        for first in range(0, len(files), evaluation.BATCH):
-            some = files[first : first + evaluation.BATCH]
+        for first in range(0, len(files), TEST_BATCH):
+            some = files[first : first + TEST_BATCH]
             shares = classifier.logits(classifier.preprocessing.read(some)).float().softmax(1)
             best = shares.topk(min(top, shares.shape[1]))
             for file, probabilities, classes in zip(some, best.values.tolist(), best.indices.tolist(), strict=True):

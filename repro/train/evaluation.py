@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from repro import metric, models
 from repro.comm.collective import Collective
 from repro.config.schema import RunError
+from repro.data._shards import TEST_BATCH
 from repro.models import _carried
 
 if TYPE_CHECKING:
     from repro.train.replica import Replica
     from repro.train.step import Worker
-
-BATCH = 250
 
 
 @torch.no_grad()
@@ -43,7 +42,7 @@ def evaluate(worker: Worker, seen: Callable[[], None] = lambda: None) -> dict[st
         network = replica.model if worker.pipeline is None else whole(worker, worker.pipeline.control)
         replica.model.eval()
         sums = torch.zeros(3, dtype=torch.float64)  # loss, correct, labels
-        for inputs, labels in worker.data.test_batches(rank.number, rank.size, BATCH):
+        for inputs, labels in worker.data.test_batches(rank.number, rank.size, TEST_BATCH):
             labels = labels.to(rank.device)
             with rank.turns:  # not `worker.turn`: nothing is sent meanwhile, and a rank that hangs here waits for none
                 logits = worker.logits(inputs.to(rank.device), network)

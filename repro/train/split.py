@@ -19,6 +19,7 @@ from repro import models
 from repro.clock import clock
 from repro.config.schema import Config, RunError
 from repro.json_text import json_text
+from repro.rng import derive
 from repro.train.precision import arithmetic
 from repro.whole_files import write_whole
 
@@ -117,7 +118,9 @@ def measured(config: Config, device: torch.device) -> list[Block]:
         config.model.name, data.classes, data.image_size, config.seed, generator, **config.model.options
     )
     blocks = models.blocks(config.model.name, model.to(device))
-    images = torch.randn(config.batch_per_node, 3, data.image_size, data.image_size, device=device)
+    drawn = torch.Generator(device).manual_seed(derive(config.seed, "timing"))
+    shape = config.batch_per_node, 3, data.image_size, data.image_size
+    images = torch.randn(shape, device=device, generator=drawn)
     images = images.to(memory_format=torch.channels_last)
 
     def once() -> tuple[list[float], list[float]]:
@@ -155,9 +158,11 @@ def activations(blocks: Sequence[nn.Module], x: Tensor) -> list[int]:
     for block in blocks:
         sizes: list[int] = []
         hooks = [
-            layer.register_forward_hook(lambda module, inputs, output, sizes=sizes: sizes.append(4 * output.numel()))
+            layer.register_forward_hook(
+                lambda module, inputs, output, sizes=sizes: sizes.append(4 * models.numel(output))
+            )
             for layer in block.modules()
-            if not list(layer.children())
+            if not list(layer.children()) or list(layer.parameters(recurse=False))
         ]
         with torch.no_grad():
             x = block(x)

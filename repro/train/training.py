@@ -12,6 +12,7 @@ import torch
 from repro.cluster import threads
 from repro.comm.common_start import Stopped
 from repro.config.schema import Config, RunError
+from repro.data._shards import TEST_BATCH
 from repro.runs import checkpoint, metrics, progress, recorded, run_folder
 from repro.train import evaluation, measured, saved_state, schedule, split
 from repro.train.hierarchical import inside, keep_machines
@@ -144,7 +145,7 @@ class Training:
 
     def evaluate(self, step: int) -> None:
         seconds = time.perf_counter() - self.began
-        self.phase("evaluating", self.data.test_steps(self.rank.size, evaluation.BATCH), "batches")
+        self.phase("evaluating", self.data.test_steps(self.rank.size, TEST_BATCH), "batches")
         found, control = evaluation.evaluate(self.worker, self.advance), self.rank.control
         window = control.all_reduce(self.window.clone())
         sent = self.sent.over_ranks(control)

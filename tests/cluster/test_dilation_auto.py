@@ -8,10 +8,10 @@ import pytest
 from test_dilation import config
 
 from repro import algorithms
-from repro.cluster import dilation
+from repro.cluster import dilation, lab
 from repro.comm import replay
 from repro.config.compose import compose
-from repro.config.schema import Config, RunError
+from repro.config.schema import Config, ConfigError, RunError
 from repro.timing import dry_run, node_profile
 
 
@@ -27,6 +27,33 @@ def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
     assert tried == [8, 16, 32]
     assert [*json.loads((tmp_path / dilation.FILE).read_text()).values()][0]["8"]["2048"] == 1.125
     assert dilation.resolve(config(4, 8), launch) == 8
+
+
+def test_what_failed_everywhere_is_tried_again_another_time(tmp_path: Path) -> None:
+    """The advice to try again when the machine has less to do got the same answer at once, without a trial."""
+    one, slow = compose(["cluster=lab", "cluster.dilation=auto", f"results={tmp_path}"])[0], 9.0
+
+    def launch(trial: Config, main: object) -> dict[int, float]:
+        return dict.fromkeys((dilation.SMALL, dilation.LARGE), slow)
+
+    with pytest.raises(RunError, match="less else to do"):
+        dilation.resolve(one, launch)
+    slow = 1.0
+    assert dilation.resolve(one, launch) == 8
+
+
+def test_auto_begins_where_a_fast_network_can_be_shaped(tmp_path: Path) -> None:
+    """At 400 Gbps it began at 8, which is refused with the advice to type cluster.dilation=auto."""
+    words = ["cluster=lab", "cluster.dilation=auto", "network.bits_per_s=4e11", f"results={tmp_path}"]
+    for nodes in (1, 2):
+        (one,) = compose([*words, f"nodes={nodes}"])
+        assert dilation.resolve(one, lambda *_: {dilation.SMALL: 1.0, dilation.LARGE: 1.0}) == 16
+        assert dilation.expected(one, [(1_000_000,)]) == 16
+    lab.check_rate(4e11, 16)
+    with pytest.raises(ConfigError, match=r"at most 2.75e\+11 with time dilated 8 times; type cluster.dilation=auto"):
+        lab.check_rate(4e11, 8)
+    with pytest.raises(ConfigError, match=r"dilated 1024 times; type network.bits_per_s=1e11 cluster.dilation=auto"):
+        lab.check_rate(1e15, "auto")
 
 
 @pytest.mark.parametrize(("network", "count"), [("ethernet1g", 1 << 21), ("ethernet100g", 2_500_000)])

@@ -96,7 +96,13 @@ def test_a_data_set_says_how_many_bytes_it_holds(keys: list[str]) -> None:
     (config,) = compose(keys)
     loaded = data.load(config.data, 0)
     held = sum(part.images.nbytes for part in (loaded.train, loaded.test))
+    assert data.test_images(config.data) == len(loaded.test)
     assert data.in_memory(config.data) == held * (2 if config.data.name == "digits" else 1)
+
+
+def test_micro_batches_of_a_step_are_held_together() -> None:
+    one, four = (compose(["model=resnet20", "data=synthetic", "nodes=2", f"accumulate={count}"])[0] for count in (1, 4))
+    assert memory.needed(four) - memory.needed(one) == pytest.approx(2 * 3 * 32 * 4 * 3 * 32**2)
 
 
 def test_what_lives_at_once_is_more_than_the_largest_output() -> None:

@@ -10,11 +10,13 @@ import yaml
 from torch import nn
 
 from repro import models
+from repro.cluster import memory
 from repro.config import compose, groups
 from repro.config.schema import ConfigError
 from repro.models import _carried
 from repro.models._dropout import Dropout, replace
 from repro.models._small_images import Convolution3x3
+from repro.train.split import activations
 
 
 def load(name, classes=10, image_size=32, seed=0, **options):
@@ -224,6 +226,23 @@ class Net(nn.Linear):
     def forward(self, x): return F.dropout(super().forward(x.flatten(1)), 0.5, self.training)
 def build(c, s, g): return Net(3 * s * s, c)
 """,
+    "attention": """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(3, 1, batch_first=True), nn.Linear(3, classes)
+    def forward(self, x):
+        x = x.flatten(2).transpose(1, 2)
+        return self.head(self.attention(x, x, x)[0].mean(1))
+def build(c, s, g): return Net(c)
+""",
+    "reads_a_value": """
+from torch import nn
+class Net(nn.Linear):
+    def forward(self, x): return super().forward(x.flatten(1)) * x.sum().item()
+def build(c, s, g): return Net(3 * s * s, c)
+""",
 }
 
 
@@ -248,6 +267,22 @@ def test_torchvisions_own_dropout_becomes_the_ranks(added):
         generator.manual_seed(3)
         logits.append(model(x))
     assert torch.equal(*logits) and not torch.equal(logits[0], model(x))
+
+
+def test_memory_is_told_of_layers_with_several_outputs_and_not_of_networks_that_read_values(added, monkeypatch):
+    """AttributeError: 'tuple' object has no attribute 'numel', and RuntimeError, in place of a run."""
+    config = compose.compose(["data=synthetic", "data.image_size=8"])[0]
+    attention = dataclasses.replace(config, model=dataclasses.replace(config.model, name="attention"))
+    attended, weights, logits = 3 * 64, 64 * 64, 10
+    assert memory.outputs(attention)[1] == attended + weights + logits
+    blocks = models.blocks("attention", models.load("attention", 10, 8, 0, torch.Generator()))
+    assert activations(blocks, torch.zeros(1, 3, 8, 8)) == [4 * (attended + weights + logits)]
+    large = dataclasses.replace(config.data, image_size=96)
+    reads = dataclasses.replace(config, data=large, model=dataclasses.replace(config.model, name="reads_a_value"))
+    monkeypatch.setattr(memory, "available", lambda: 1.0)
+    memory.check(reads)
+    with pytest.raises(ConfigError, match="not even one node fits"):
+        memory.check(attention)
 
 
 @pytest.mark.parametrize("name", ["stochastic_depth", "functional"])

@@ -19,7 +19,13 @@ def test_the_whole_schedule_of_a_compressed_run_has_warm_ups_of_full_length() ->
         for own in [{"epochs": epochs, "schedule_epochs": 141, "scale_schedule": True, "density_warmup": [0.004]}]
     )
     assert short.compressed and whole.whole
-    assert moves.selections(short, 3, whole=True) == moves.selections(whole, 141)
+    assert moves.selections(short, 3, {}, whole=True) == moves.selections(whole, 141, {})
+
+
+def test_an_entry_moves_as_often_as_k_is_of_all_and_k_is_rounded_down() -> None:
+    """At a density of 0.0001 ResNet-20 sends 26 entries, of which 26.97 would be the density's."""
+    found = moves.summed(0.0001, [0.01], 10, 1010, 269_722)
+    assert found == pytest.approx((10 * 2697 + 1000 * 26) / 269_722)
 
 
 @pytest.mark.parametrize(
