@@ -24,7 +24,8 @@ class Algorithm(algorithms.Algorithm):
     when its turn comes: the largest of this rank's whole accumulated block plus what it received, not of two
     selections. What a cut drops stays in the residual there, and entries that miss the update return whole to the
     ranks they came from. Left out: teams of nodes (their Spar-All-Gather). Ours: messages have room for k / P pairs,
-    where the code sends a length with each, and blocks take turns where there are fewer entries than nodes.
+    where the code sends a length with each, blocks take turns where there are fewer entries than nodes, and all blocks
+    of a distance go together, as in the paper: the code sends each by itself, in P - 1 rounds.
     """
 
     density = 0.001

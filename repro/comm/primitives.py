@@ -132,11 +132,8 @@ def peers(topology: Topology, rank: int, size: int, step: int = 0, seed: int = 0
 
 
 def exchange_with_peers(x: Tensor, collective: Collective, topology: Topology, step: int, seed: int) -> list[Tensor]:
-    """Sends `x` to every peer of the step; returns theirs in the order of `peers` (`all`: rank order)."""
+    """Sends `x` to every peer of the step; returns theirs in the order of `peers`."""
     rounds = peers(topology, collective.rank, collective.size, step, seed)
-    if topology == "all" and rounds:
-        rows = collective.all_gather(x)
-        return [rows[rank] for rank in range(collective.size) if rank != collective.rank]
     return [collective.shift(x, to, source) for to, source in rounds]
 
 

@@ -25,7 +25,7 @@ class GroupTransport:
     Gloo moves CPU memory: a CUDA tensor passes through pinned CPU buffers. NCCL needs one GPU per rank.
     """
 
-    segments, header = 0, HEADERS_BYTES
+    segments, header = 0, HEADERS_BYTES  # gloo's, also where NCCL carries them, whose own nobody counts
 
     def __init__(
         self,

@@ -95,7 +95,10 @@ class Algo(Checked):
 
     @property
     def amplification(self) -> float:
-        """Returns how many times a constant gradient each update becomes in the end, by momentum or by `gain`."""
+        """Returns how many times a constant gradient each update becomes in the end, by momentum or by `gain`.
+
+        A mask takes from that where entries are sent often, and a boost adds to it, which is not counted.
+        """
         return self.gain / (1 - self.momentum)
 
 
