@@ -70,6 +70,8 @@ def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path) -> None:
     todo = sum((config.model.name, config.nodes) in left for config in configs)
     with counting(f"predicting {screen.plural(todo, 'iteration')}", todo) if todo else nullcontext() as advance:
         _predict(configs, left, summary, wires, say, advance, out)
+    if not left:
+        save(summary, out)  # its accuracies may be others although every map stays
     say(f"{out}: {screen.plural(len(summary['maps']), 'map')}")
     drawn = any(one["nodes"] == COMPRESSED_AT for one in summary["maps"])
     also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {COMPRESSED_AT} nodes alone"

@@ -10,14 +10,15 @@ from forked_cli import repro
 from made_up_predictions import predicted
 
 from repro import cli
-from repro.config.compose import compose
+from repro.config.compose import compose, typed
 from repro.config.schema import Config, ConfigError
 from repro.figures import _maps
 from repro.figures import tradeoff as figure
 from repro.report import near_dense
+from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
-from repro.timing import compress_time, fastest_map, node_profile, simulate
+from repro.timing import compress_time, contenders, fastest_map, node_profile, simulate
 
 
 def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,10 +240,32 @@ def test_what_is_shown_to_end_below_dense_is_on_no_map(tmp_path, monkeypatch: py
     assert all(row["seconds"]["randomk"][0] > 0 for row in found["rows"]), "it is timed all the same"
 
     timed = found["models"]
+    known = near_dense.endings
+    nearer = lambda *of: {name: ending._replace(points=ending.points + 0.125) for name, ending in known(*of).items()}  # noqa: E731
+    monkeypatch.setattr(near_dense, "endings", nearer)
+    fastest_map.run(configs, said.append, file)
+    again = json.loads((tmp_path / "tradeoff.json").read_text())
+    assert again["below_dense"]["4"][2] == pytest.approx(found["below_dense"]["4"][2] - 0.125, abs=0.006)
+    assert again["maps"] == found["maps"], "who is near stays"
+
     monkeypatch.setattr(near_dense, "endings", lambda *_: {})
     fastest_map.run(configs, said.append, file)
     again = json.loads((tmp_path / "tradeoff.json").read_text())
     assert again["models"] == timed and again["on_map"]["4"][:4] == [True, False, False, False], "no time changes"
+
+
+def test_the_committed_map_has_the_accuracies_of_the_committed_runs() -> None:
+    """Runs of QSGD and Ok-Topk had been committed after the map, which had other accuracies of the one and none of the
+    other. `repro map experiment=tradeoff` takes them over.
+    """
+    committed = json.loads(fastest_map.OUT.read_text())
+    of_one = typed(["model=resnet20", "nodes=32"], {"experiment": "tradeoff"})
+    sweep = [one for one in of_one if one.overlap == "off" or not one.algo.sparse]
+    density = contenders.density_of(sweep)
+    named = {contenders.contender(one, density): one for one in sweep}
+    now = contenders.beside_dense([*named.values()], density, sorted({row["nodes"] for row in committed["rows"]}))
+    assert [*named] == committed["contenders"]
+    assert {name: committed[name] for name in now} == rounded(now)
 
 
 def test_an_algorithm_that_is_alone_on_a_map_is_its_own_second() -> None:
