@@ -13,7 +13,9 @@ from repro.comm.collective import Collective
 from repro.comm.sockets import Clock, SocketTransport
 
 PLAYED = "messages played again"  # what a rank says that it waits for: minutes, without work and in no Collective
-PAUSE_S = 0.03  # before a common start: all ranks sleep, all token buckets fill up
+PAUSE_S = (
+    0.03  # before a common start: all ranks sleep, and token buckets fill up where time is dilated 64 times at most
+)
 
 
 class Stopped(KeyboardInterrupt):
@@ -78,7 +80,7 @@ def from_common_start(action: Callable[[], object], rank: Waiting, repeats: int)
         start_ns = int(1e9 * start)
         if isinstance(wire, SocketTransport):
             with first(), rank.waits(PLAYED):
-                wire.clock.sleep_until(start_ns)
+                wire.clock.sleep_until(start_ns, 0)  # who was in the agreement for longer is late, as one woken late
                 action()
                 seconds.append(1e-9 * (wire.clock.now_ns() - start_ns))
         else:

@@ -36,7 +36,9 @@ def finish(
 
     The n-th message from i to j is what j receives n-th from i. It starts when both have reached that round, and
     a round ends for a rank when both its messages have ended. So every end is a maximum of sums, and the order in
-    which ranks are visited does not matter.
+    which ranks are visited does not matter. So a node waits alpha after each message that it sends or receives in turn:
+    a server's of many rounds. The lab, which holds messages at their receiver, lets a sender go on when its link has
+    carried the message, and of several that come to one node each other's latency passes at once.
     """
     return _Replay(all_rounds, Link(alpha_s, beta_s_per_byte), slow or {}).run()
 

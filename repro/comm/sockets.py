@@ -4,7 +4,8 @@ The network of the lab has no latency of its own, and most kernels cannot add on
 returns when the last byte has come, plus the latency. The kernel stamps the last byte as it comes, so that a receiver
 who was busy meanwhile waits only for what is left. The sender writes into a header when its link gets to the message;
 the last byte counts as come no earlier than the link's rate allows from then on, whatever a full token bucket let
-through at once. All processes of a machine read one clock.
+through at once. That is the sender's link: where several send to one node at once, its own link's token bucket alone
+holds them, which lets its first bytes through. All processes of a machine read one clock.
 
 Ranks that share cores are woken late, all of them at the end of each round. That is this machine's time, not the
 network's: a rank that was woken late goes on with the clock of when it should have been woken, and of what a message

@@ -74,6 +74,7 @@ def of_group(group: Group) -> list[Row]:
         "nodes": group.nodes,
         "batch_per_node": group.batch,
         "density": settings["density"],
+        "density_warmup": " ".join(f"{density:g}" for density in settings["density_warmup"]),
         "schedule": group.schedule,
         "whole": group.whole,
         "drops": " ".join(f"{drop:g}" for drop in _drops(group)),

@@ -227,7 +227,10 @@ def bands_note(figure: Figure) -> str:
 
 
 def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:
-    """Returns a line for each setting of the trained rows: data, seeds, nodes, schedule, precision."""
+    """Returns a line for each setting of the trained rows: data, nodes, schedule, precision, densities, seeds.
+
+    Curves are named by their numbers of seeds where these differ.
+    """
     by_settings: dict[tuple[str, int, str], list[Row]] = {}
     for row in rows:
         if row.get("source") == "trained":
@@ -237,8 +240,36 @@ def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:
     lines = []
     for (model, _, settings), mine in sorted(by_settings.items()):
         counts = sorted({row["n"] for row in mine})
-        seeds = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]}–{counts[-1]}"
+        seeds = f"n = {counts[0]} seed{'s' * (counts[0] > 1)}"
+        if len(counts) > 1:
+            each = [f"{n} ({', '.join(_curves_of(mine, n))})" for n in reversed(counts)]
+            seeds = f"n = {', '.join(each)}"
         several = len({key for key in by_settings if key[0] == model}) > 1
         whose = f" ({', '.join(algo_name(algo) for algo in algos_of(mine))})" if several else ""
-        lines.append(f"{model_name(model)}{whose}: {settings}, {seeds} seed{'s' if counts[-1] > 1 else ''}.")
+        lines.append(f"{model_name(model)}{whose}: {settings}{_densities(mine)}, {seeds}.")
     return lines
+
+
+def _curves_of(rows: Sequence[Row], n: int) -> list[str]:
+    """Returns the names of the curves of `n` seeds, with what an algorithm has several of."""
+    names = []
+    for row in (row for row in rows if row["n"] == n):
+        same = [other for other in rows if other["algo"] == row["algo"]]
+        name = algo_name(row["algo"])
+        for key, word in (("momentum", "{}"), ("density", "ρ = {:g}"), ("schedule", "{}")):
+            if len({str(other.get(key)) for other in same}) > 1:
+                name += ", " + word.format(row[key])
+        names.append(name)
+    return list(dict.fromkeys(names))
+
+
+def _densities(rows: Sequence[Row]) -> str:
+    """Returns the densities of sparse curves, and those of their first epochs."""
+    densities = sorted({row["density"] for row in rows} - {1, None}, reverse=True)
+    if not densities:
+        return ""
+    warm = sorted({row["density_warmup"] for row in rows if row["density"] < 1 and row.get("density_warmup")})
+    first = (
+        f" (first {'epoch' if ' ' not in warm[0] else 'epochs'} {warm[0].replace(' ', ', ')})" if len(warm) == 1 else ""
+    )
+    return f", ρ = {', '.join(f'{density:g}' for density in densities)}{first}"

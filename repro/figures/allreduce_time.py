@@ -4,6 +4,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from repro.comm.cost_formulas import FORMS, PLOTTED_ALPHA_S, closed_form
 from repro.comm.traffic import Link
@@ -92,7 +93,9 @@ def _model(panel: Axes, rows: list[Row], against: str) -> dict[str, Any]:
             for source in ("as plotted", "with alpha")
         )
         _draw.line(panel, ours, against, "ms", algo, marker="")
-        keys[_draw.algo_name(algo)] = panel.get_lines()[-1]
+        style = _draw.look(algo)
+        mark = Line2D([], [], color=style.colour, marker=style.marker, linestyle="", markersize=3.5)
+        keys[_draw.algo_name(algo)] = panel.get_lines()[-1], mark  # those of the lab and of the authors too
         if plotted:
             _draw.published(panel, plotted, against, "ms", algo)
             grey["as plotted by the authors"] = _draw.source_key(_draw.PUBLISHED, linestyle="-", linewidth=0.9)

@@ -160,7 +160,7 @@ def _marks(panel: Axes, rows: list[Row], x: str) -> None:
     gaps = [row["below_dense"] for row in rows]
     least, most = min(-MARGIN, *gaps), max(MARGIN, *gaps)
     panel.set_ylim(1.6 * least, 1.6 * most)  # of a logarithmic scale, on both sides
-    panel.set_yticks([tick for tick in TICKS if least <= tick <= most])
+    panel.set_yticks([tick for tick in TICKS if 1.6 * least <= tick <= 1.6 * most])
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(NullLocator())
@@ -188,8 +188,8 @@ def _notes(rows: list[Row]) -> list[str]:
     ours = [row for row in rows if row["source"] == "trained"]
     lines = [
         "Moves: the density, summed over the steps, × P where the update holds what all nodes selected. Sent: that "
-        "sum, / P where it holds k entries that one node each has sent. Grey band: within 1 point. Filled: a whole "
-        "schedule; hollow: a short or a compressed one."
+        "sum, / P where it holds k entries that one node each has sent. Grey band: within 1 point, where the axis is "
+        "linear; beyond, it is logarithmic. Filled: a whole schedule; hollow: a short or a compressed one."
     ]
     if ours:
         models = ", ".join(_draw.model_name(model) for model in sorted({row["model"] for row in ours}))

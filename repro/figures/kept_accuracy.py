@@ -1,5 +1,6 @@
 """Draws what gTop-k without momentum keeps of dense's accuracy over whole runs, and its bytes (not in the paper)."""
 
+import itertools
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -86,7 +87,10 @@ def draw(rows: list[Row]) -> Figure:
     figure, panels = _draw.blocks(2, len(columns), 1.9)
     best = max(100 * row["test_accuracy"] for row in rows)
     for column, (title, of_column) in enumerate(columns):
-        mine = [row | {"accuracy": 100 * row["test_accuracy"]} for row in of_column]
+        mine = [
+            row | {"accuracy": 100 * row["test_accuracy"], "accuracy_std": 100 * std if std else None}
+            for row, std in ((row, row["test_accuracy_std"]) for row in of_column)
+        ]
         for place, x in enumerate(("epoch", "gigabytes")):
             panel = panels[place][column]
             for curve in _by_curve([row | {"gigabytes": row["sent"] and row["sent"] / 1e9} for row in mine]):
@@ -101,7 +105,9 @@ def draw(rows: list[Row]) -> Figure:
         panels[1][column].set_xlabel("GB sent, busiest node")
     _legend.of_panels(figure, figure.axes)
     cut = f"Accuracies more than {POINTS:g} points below the best are cut off."
-    _legend.note(figure, *_draw.runs_note(rows), *_ends_note(rows), cut, _commands(rows))
+    _legend.note(
+        figure, *_draw.runs_note(rows), _draw.bands_note(figure), *_ends_note(rows), *_rarer(rows), cut, _commands(rows)
+    )
     return figure
 
 
@@ -165,8 +171,25 @@ def _ends(of_column: list[Row]) -> list[Row]:
 def _ends_note(rows: list[Row]) -> list[str]:
     lines = []
     for title, of_column in _curves.columns(rows):
-        told = (f"{_name(row)} {100 * row['test_accuracy']:.2f} % ({_sent(row)})" for row in _ends(of_column))
+        told = (
+            f"{_name(row)} {100 * row['test_accuracy']:.2f} % (n = {row['n']}, {_sent(row)})"
+            for row in _ends(of_column)
+        )
         lines.append(f"At the end, {title}: {'; '.join(told)}.")
+    return lines
+
+
+def _rarer(rows: list[Row]) -> list[str]:
+    """Says of a curve that was evaluated less often than each epoch from when on: its line is smoother by that."""
+    lines = []
+    for curve in _by_curve(rows):
+        epochs = [row["epoch"] for row in curve]
+        gaps = [after - before for before, after in itertools.pairwise(epochs)]
+        if gaps and (most := max(gaps)) > 1:
+            begins = epochs[gaps.index(most)]
+            lines.append(
+                f"{_name(curve[0])}, P = {curve[0]['nodes']}: evaluated every {most:g} epochs from {begins:g} on."
+            )
     return lines
 
 

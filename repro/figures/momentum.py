@@ -139,7 +139,8 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             at = [names.index(row["algo"]) for row in mine]
             spread = [100 * (row["test_accuracy_std"] or 0) for row in mine]
             values = [100 * row["test_accuracy"] for row in mine]
-            panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8)
+            open_mark = {"markerfacecolor": "none"} if rule == RULES[1] else {}  # as in the first panel
+            panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8, **open_mark)
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
     epoch, over = rows[0]["epoch"], rows[0]["epochs averaged"]

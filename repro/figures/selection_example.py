@@ -14,7 +14,7 @@ from repro.tables import Row
 TITLE = "What the nodes select, and what merging drops"
 COMMAND = "repro run experiment=selection_example"
 MOST = {False: 13, True: 24}  # entries that have room for their numbers: over one column of a page, and over two
-SELECTED, SHARED, DROPPED = "#BFE5D8", "#009E73", "0.9"  # a cell's colour
+SELECTED, SHARED, DROPPED = "#8FD3BC", "#009E73", "0.93"  # a cell's colour
 Entries = Mapping[int, float]
 
 

@@ -28,6 +28,10 @@ COLOURS = {
     "pipeline × dense": "#D55E00", "pipeline × gTop-k": "#E69F00", "dense, 4 batches a step": "#CC79A7",
     "gTop-k, 4 batches a step": "#999933", "averages, asynchronous": "#882255",
 }  # fmt: skip
+DASHES: dict[str, Any] = {  # where colours are of one grey
+    "dense, overlapped": "--", "gTop-k": "-.", "pipeline × dense": ":", "dense, 4 batches a step": (0, (5, 1, 1, 1)),
+    "gTop-k, 4 batches a step": (0, (1, 3)), "pipeline × gTop-k": (0, (3, 1, 1, 1, 1, 1)),
+}  # fmt: skip
 MARKS = {1: "o", 2: "s", 4: "^", 8: "D", 16: "P"}  # of a measured iteration, by its stages
 OTHER = "X"
 COLUMNS = (
@@ -142,7 +146,8 @@ def draw(rows: list[Row]) -> Figure:
             ]
             line = [row for row in own if row["predicted_s"] is not None]
             marks = [row for row in own if row["measured_s"] is not None and row["over_dense"] is not None]
-            panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], "-", color=colour, linewidth=1.5)
+            style: dict[str, Any] = {"color": colour, "linewidth": 1.5, "linestyle": DASHES.get(strategy, "-")}
+            panel.plot([r["nodes"] for r in line], [r["over_dense"] for r in line], **style)
             for row in marks:
                 (mark,) = panel.plot(row["nodes"], row["over_dense"], MARKS.get(row["stages"], OTHER), color=colour)
                 mark.set(markersize=3.5, markeredgecolor="white", markeredgewidth=0.4)
@@ -151,7 +156,7 @@ def draw(rows: list[Row]) -> Figure:
         if _draw.at(panel).is_first_col():
             panel.set_ylabel("images/s over dense")
     keys = {
-        strategy: Line2D([], [], color=colour, linewidth=1.5)
+        strategy: Line2D([], [], color=colour, linewidth=1.5, linestyle=DASHES.get(strategy, "-"))
         for strategy, colour in COLOURS.items()
         if any(row["strategy"] == strategy for row in rows)
     } | {

@@ -23,7 +23,8 @@ COLOURS = {
     "compress_s": ("#E69F00", "0.6"),
     "communicate_s": ("#009E73", "0.82"),
 }
-HATCHES = {"compute_s": "", "compress_s": "//////", "communicate_s": ""}
+HIDDEN = "#CC79A7"  # what is sent behind compute
+HATCHES = {"compute_s": "", "compress_s": "//////", "communicate_s": "....."}
 
 
 def table(results: Results) -> list[Row]:
@@ -76,7 +77,7 @@ def draw(rows: list[Row]) -> Figure:
             if row["hidden_s"]:  # at the end of backward, or before it
                 hidden = 100 * row["hidden_s"] / total
                 start = 100 * (row["compute_s"] + row["compress_s"]) / total - hidden
-                bar = panel.barh(place, hidden, left=start, height=0.22, color=COLOURS["communicate_s"][0])
+                bar = panel.barh(place, hidden, left=start, height=0.22, color=HIDDEN, edgecolor="white", linewidth=0.4)
                 keys.setdefault("communicate, hidden", {})[False] = bar[0]
             panel.text(101, place, f"{total:#.3g} s", va="center", fontsize=6.5)
         panel.set_yticks(range(len(bars)), [_label(row) for row in bars], fontsize=6.5)

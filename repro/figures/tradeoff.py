@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from repro.config.schema import ConfigError
 from repro.figures import _draw, _legend, _maps
 from repro.report.summaries import Results
 from repro.report.verdicts import MARGIN
@@ -21,7 +22,10 @@ COMMAND = _maps.COMMAND
 WIDTH = "double"
 WON = 1.05  # times as fast as the best exact algorithm: below, relaxing buys nothing worth it
 # Okabe and Ito's that `_draw.LOOKS` leaves, then Tol's; names stand in the regions all the same.
-COLOURS = ("#56B4E9", "#F0E442", "#BBBBBB", "#332288", "#999933", "#882255", "#DDCC77", "#44AA99", "#EE99AA")
+COLOURS = (
+    "#56B4E9", "#F0E442", "#BBBBBB", "#332288", "#999933", "#882255", "#DDCC77", "#44AA99", "#EE99AA", "#AA4499",
+    "#117733", "#661100",
+)  # fmt: skip
 SIZE = 6  # points, of a name in its region
 LETTER = 0.55 * SIZE / 72  # inches, a letter's width
 
@@ -70,8 +74,8 @@ def draw(rows: list[Row]) -> Figure:
         "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "
         "out may have to be made up for in steps. An algorithm is on the map only if it was trained and is not shown "
         f"to end more than {MARGIN:g} point below dense; of one seed, five deviations between single runs beyond that "
-        f"would show it (ResNet-20; sparse ones uncompressed and on {rows[0]['nodes']} nodes, others mostly over three "
-        "compressed epochs on 4). Points below dense are in the CSV.",
+        f"would show it (ResNet-20; sparse ones uncompressed and on {rows[0]['nodes']} nodes, others where they were "
+        "trained longest, on 4). Points below dense are in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "as latency grows, of BERT-Large on 128 GPUs.",
     )
@@ -82,7 +86,9 @@ def colours_of(winners: Iterable[str]) -> dict[str, str]:
     names = list(dict.fromkeys(winners))
     found = {name: _draw.LOOKS[name].colour for name in names if name in _draw.LOOKS}
     others = sorted(set(names) - set(found))
-    return found | {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(others)}
+    if len(others) > len(COLOURS):
+        raise ConfigError(f"a map of {len(names)} winners: there are colours for {len(COLOURS) + len(found)}")
+    return found | dict(zip(others, COLOURS, strict=False))
 
 
 def one_map(panel: Axes, rows: list[Row], colours: dict[str, str]) -> None:

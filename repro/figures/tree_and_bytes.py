@@ -20,7 +20,7 @@ def table(results: Results) -> list[Row]:
     if not messages or not sent:
         return []
     most = max(row["nodes"] for row in messages)
-    columns = ("source", "algo", "nodes", "k", "parameters", "round", "from", "to", "bytes", "busiest_bytes")
+    columns = ("source", "model", "algo", "nodes", "k", "parameters", "round", "from", "to", "bytes", "busiest_bytes")
     rows = [row for row in messages if row["nodes"] == most] + sent
     return [{column: row.get(column) for column in columns} for row in rows]
 
@@ -43,6 +43,7 @@ def draw(rows: list[Row]) -> Figure:
         figure,
         f"{one}: each arrow is one message of k = {messages[0]['k']} pairs; in the first half of the rounds the "
         "receiver adds what came to its own and keeps the k largest, then all get the result. "
-        f"{other}: counted in one training step; m = {sparse['parameters']:,}, k = {sparse['k']:,}.",
+        f"{other}: counted in one training step of {_draw.model_name(sparse['model'])}; "
+        f"m = {sparse['parameters']:,}, k = {sparse['k']:,}.",
     )
     return figure

@@ -31,7 +31,7 @@ from repro.whole_files import replacing, write_whole
 
 BUDGET_S = 2.0  # seconds of one method in one case, but at least three repeats
 MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
-RANKS = 8  # whose vectors Top-k sums
+RANKS = 8  # whose vectors are summed, as where pairs are not packed
 Method = tuple[Callable[[], object], Callable[[], object]]  # the first prepares, the second is timed
 
 

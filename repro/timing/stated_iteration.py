@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import pickle
 import statistics
 from collections.abc import Callable, Sequence
@@ -78,12 +79,20 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
 
 
 def expected_s(config: Config, shapes: Shapes) -> float:
-    """Returns about how many seconds it takes to start the ranks and to measure: what the messages should, D times."""
+    """Returns about how many seconds it takes to start the ranks and to measure: what the messages should, D times.
+
+    Buckets that overlap are slept for too, from the first to the last: the node's compute at most.
+    """
     cost = algorithms.step_path(config, shapes)
     wire, slow = config.network, dilation.expected(config, shapes)
     messages_s = slow * (cost.rounds * wire.alpha_s + cost.bytes * wire.beta_s_per_byte)
     quick = messages_s < WARM_S
-    return RANK_S * config.nodes + ((config.steps or REPEATS[quick]) + quick) * (IDLE_S + messages_s)
+    repeats = (config.steps or REPEATS[quick]) + quick
+    overlaps = config.overlap == "on" or algorithms.of(config.algo).wraps
+    slept_s = 0.0
+    if overlaps and (node := named(config)) != "measured":
+        slept_s = slow * node_profile.profile(node, config, sum(map(math.prod, shapes)), shapes).compute_s
+    return RANK_S * config.nodes + repeats * (IDLE_S + messages_s + slept_s)
 
 
 def from_rank_0(rank: Rank, make: Callable[[], Any]) -> Any:

@@ -14,6 +14,7 @@ import torch
 from repro.comm.traffic import Link
 from repro.config.compose import algorithm, compose, named_network
 from repro.config.schema import Config, ConfigError
+from repro.density import entries
 from repro.json_text import json_text
 from repro.report import same_machine, summaries
 from repro.report.from_run_folders import MACHINE
@@ -184,7 +185,7 @@ def _data(base: Config, blocks: Sequence[Block], algo: str, kind: str) -> Iterat
     shapes = node_profile.layers(config)
     one = predict.iteration(config, shapes, moments(blocks, shapes, config, compute_s), compress_s)
     parameters = sum(block.parameters for block in blocks)
-    rounds = dry_run.all_rounds(config.algo, config.nodes, parameters, max(1, int(config.density * parameters)))
+    rounds = dry_run.all_rounds(config.algo, config.nodes, parameters, entries(config.density, parameters))
     whole = [stated_stages.scaled(blocks, config, compute_s)]
     yield _about(config, kind) | {
         "bytes_most": max(map(pipelined.sent, rounds)) / one.period,

@@ -211,6 +211,6 @@ def piped(config: Config) -> Rules:
         (bool(config.probe_steps), "what is recorded is of whole gradients; leave probe_steps out"),
         (algo.clip > 0, f"algo.clip={algo.clip:g} bounds the norm of a whole gradient; type algo.clip=0"),
         (config.clip_grad > 0, f"clip_grad={config.clip_grad:g} bounds the norm of a whole gradient; type clip_grad=0"),
-        (config.compute_s is not None, "each stage's compute is timed; leave compute_s out"),
+        (bool(config.compute_s) and config.node != "stated", "each stage's compute is timed; leave compute_s out"),
         (config.cluster.authors != "none", "the authors have none; type cluster.authors=none"),
     ]  # fmt: skip

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 from repro import algorithms
-from repro.comm import sockets
+from repro.cluster.ranks import Rank
+from repro.comm import common_start, sockets
 from repro.comm.collective import Collective, CollectiveError
 from repro.comm.sockets import Pace, SocketTransport
 from repro.comm.subset import among, join
@@ -61,6 +62,25 @@ def test_a_rank_that_gets_little_for_much_waits_until_its_own_link_is_free() -> 
         return time.monotonic() - began
 
     assert connected(2, swapped, PACE)[0] > 0.1  # 100 kB at a microsecond each; what it gets is there after 40 ms
+
+
+def test_a_rank_that_the_agreement_held_up_is_late_and_its_messages_are_not_slow(monkeypatch) -> None:
+    """What the agreement on the start took beyond the pause counted as communication, and no message as late."""
+    monkeypatch.setattr(common_start, "PAUSE_S", 0.001)
+
+    def timed(collective: Collective) -> list[float]:
+        rank = Rank(collective, Collective(collective.transport.unheld()), torch.device("cpu"), False, dist.HashStore())
+        gather = rank.control.gather_objects
+
+        def slow(one: Any) -> list[Any]:
+            found = gather(one)
+            time.sleep(0.2)
+            return found
+
+        monkeypatch.setattr(rank.control, "gather_objects", slow)
+        return common_start.from_common_start(lambda: None, rank, 2)
+
+    assert max(connected(2, timed, PACE)[0]) < 0.1
 
 
 def test_two_ranks_swap_more_than_the_connection_holds() -> None:

@@ -148,3 +148,11 @@ def test_a_sweep_is_refused_before_its_first_run(tmp_path):
     done = forked_cli.repro("run", *words, cwd=tmp_path)
     assert done.returncode == 2 and "bucket_mb=1: algo=local_sgd mixes weights" in done.stderr
     assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_stages_take_a_stated_compute(tmp_path):
+    """It was refused with the advice to leave compute_s out, and without it with the advice to type it."""
+    words = ["stages=2", "nodes=4", "cluster=lab", "node=stated", "compute_s=0.1", "algo=gtopk", "model=resnet20"]
+    combinations.check(config(tmp_path, *words))
+    with pytest.raises(ConfigError, match="each stage's compute is timed; leave compute_s out"):
+        combinations.check(config(tmp_path, *words[:2], "cluster=processes", *words[4:]))
