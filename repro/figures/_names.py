@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from repro.config import groups
 from repro.figures import _draw
 from repro.report import momentum
 from repro.report.as_published import other_options
@@ -50,6 +51,8 @@ def of_group(group: Group) -> str:
     more = other_options(group.settings)
     more += ["delivered"] * (algo.get("mask") == "delivered") + ["clipped"] * bool(algo.get("clip"))
     more += [f"boost {algo['boost']:g}"] if algo.get("boost", 1.0) != 1 else []
+    decay, usual = group.settings["weight_decay"], groups.default(group.model, "weight_decay")
+    more += [f"decay {decay:g}"] if usual is not None and decay != usual else []
     effective = momentum.effective_lr(group.settings)
     more += [] if effective == momentum.usual_lr(group.model) else [f"lr {effective:g}"]
     return _draw.algo_name(group.algo) + (f" ({', '.join(more)})" if more else "")
