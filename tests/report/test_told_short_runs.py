@@ -142,9 +142,9 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
     assert max(loses, key=lambda name: loses[name]) == "gTop-k (exact rule)"
     ours, theirs = first["Top-k (delivered, boost 6)", masked], first["Top-k (delivered, boost 6, decay 1e-05)", masked]
     said = told(
-        "ends at N % with the decay N times and at N % with it once (`weight_decay=Ne-5`), where Top-k has N without"
+        "ends at N % with the decay N times and at N % with it once (`weight_decay=1e-5`), where Top-k has N without"
     )
-    assert said == pytest.approx([100 * ours, 10, 100 * theirs, 1, 100 * first["Top-k", none]], abs=0.051)
+    assert said == pytest.approx([100 * ours, 10, 100 * theirs, 100 * first["Top-k", none]], abs=0.051)
     assert ours < first["Top-k", masked] < theirs
     assert many["gTop-k (clipped)", masked] < many["gTop-k", after]
 
