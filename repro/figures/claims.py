@@ -126,7 +126,8 @@ def _unmet(results: Results, pair: Pair) -> str:
 
 def _moves(results: Results, pair: Pair, whole: bool) -> str:
     """Returns how often an entry moves in a run whose steps move k of m entries each, or in its whole schedule."""
-    return f"{moves.selections(pair.ours, pair.epoch, results.paper['models'], whole):.2g}"
+    known = results.paper.get("models", {})
+    return f"{moves.selections(pair.ours, pair.epoch, known, whole):.2g}"
 
 
 def _speed(results: Results) -> Iterator[Row]:

@@ -17,7 +17,7 @@ def table(results: Results) -> list[Row]:
     """Returns a row for each algorithm with one density in a panel of the figure, and a column for each rule.
 
     A cell has the mean over seeds in percent and, in brackets, their number; several where runs of that rule differ in
-    more, as in the weight decay; None where no run has it.
+    more, as in whose weights decay; None where no run has it.
     """
     trained = [row for row in momentum.table(results) if row["source"] == "trained"]
     lines: dict[tuple[object, ...], list[Row]] = {}

@@ -110,6 +110,6 @@ def test_a_warm_up_as_long_as_the_high_rate_leaves_no_stretch_between_them() -> 
 
 
 def test_runs_of_one_rule_that_differ_in_more_share_a_cell() -> None:
-    found = [whole("gtopk", [0], epochs=15), whole("gtopk", [0], epochs=15, more=0.1, weight_decay=0.0)]
+    found = [whole("gtopk", [0], epochs=15), whole("gtopk", [0], epochs=15, more=0.1, weight_decay_of="weights")]
     (row,) = momentum_rules.table(Results({}, {"momentum": {"groups": found}}, []))
     assert row["momentum after aggregation, % (n)"] == "11.3 (1); 1.3 (1)"
