@@ -21,7 +21,6 @@ COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
 ALSO = (ANALYSIS, _curves.CONVERGENCE, "repro run experiment=wire_formats")
 LETTERS = 40  # in a line of a panel's title
-NAME = 28  # likewise, of an algorithm
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
@@ -96,7 +95,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
 def draw(rows: list[Row]) -> Figure:
     runs = [row for row in rows if row["source"] == "trained"]
     kinds = sorted({_panel(row) for row in runs})
-    figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=2.6)
+    figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=2.1)
     limits, *accuracies = panels
     one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
@@ -142,10 +141,10 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             values = [100 * row["test_accuracy"] for row in mine]
             open_mark = {"markerfacecolor": "none"} if rule == RULES[1] else {}  # as in the first panel
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8, **open_mark)
-    panel.set_yticks(range(len(names)), ["\n".join(textwrap.wrap(name, NAME)) for name in names], linespacing=0.9)
+    panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
     epoch, over = rows[0]["epoch"], rows[0]["epochs averaged"]
-    when = f"after {epoch:.3g} epochs" if over == 1 else f"of epochs {epoch - over + 1:g} to {epoch:g}, mean"
+    when = f"after {epoch:.3g} epochs" if over == 1 else f"in epochs {epoch - over + 1:g}–{epoch:g}"
     panel.set_xlabel(f"test accuracy {when} (%)")
 
 
@@ -160,8 +159,9 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         alike = [row for row in runs if _panel(row) == kind]
         counts = ", ".join(map(str, sorted({row["n"] for row in alike})))
         density = " and ".join(f"{one:g}" for one in sorted({row["density"] for row in alike} - {1}) or [1])
+        what = "Means over epochs" if alike[0]["epochs averaged"] > 1 else "Accuracies"
         lines.append(
-            f"Accuracies, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density}, "
+            f"{what}, P = {kind[0]}: {_draw.model_name(kind[3])}, {_draw.data_name(kind[5])}, density {density}, "
             f"batch {kind[6]} per node, {kind[2]}, {kind[4]}, n = {counts}."
         )
     if any(row["test_accuracy_std"] for row in runs):

@@ -28,7 +28,7 @@ def test_longer_runs_on_more_nodes_keep_their_own_epoch() -> None:
     ]
     panels = {axes.get_title(): axes.get_xlabel() for axes in momentum.draw(rows).axes}
     assert panels["P = 4, first 2 of 141 epochs"] == "test accuracy after 2 epochs (%)"
-    assert panels["P = 32, first 5 of 141 epochs"] == "test accuracy of epochs 1 to 5, mean (%)", (
+    assert panels["P = 32, first 5 of 141 epochs"] == "test accuracy in epochs 1–5 (%)", (
         "as the learning rate has not dropped"
     )
 
