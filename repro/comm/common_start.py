@@ -13,9 +13,7 @@ from repro.comm.collective import Collective
 from repro.comm.sockets import Clock, SocketTransport
 
 PLAYED = "messages played again"  # what a rank says that it waits for: minutes, without work and in no Collective
-PAUSE_S = (
-    0.03  # before a common start: all ranks sleep, and token buckets fill up where time is dilated 64 times at most
-)
+PAUSE_S = 0.03  # before a common start: all ranks sleep; up to a dilation of 64 all token buckets fill up
 
 
 class Stopped(KeyboardInterrupt):

@@ -126,8 +126,7 @@ def _unmet(results: Results, pair: Pair) -> str:
 
 def _moves(results: Results, pair: Pair, whole: bool) -> str:
     """Returns how often an entry moves in a run whose steps move k of m entries each, or in its whole schedule."""
-    known = results.paper.get("models", {})
-    return f"{moves.selections(pair.ours, pair.epoch, known, whole):.2g}"
+    return f"{moves.selections(pair.ours, pair.epoch, results.networks, whole):.2g}"
 
 
 def _speed(results: Results) -> Iterator[Row]:

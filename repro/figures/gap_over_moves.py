@@ -40,7 +40,7 @@ def table(results: Results) -> list[Row]:
     groups = prefixes.each_once(g for _, g in results.all_groups() if g.settings["data"]["name"] == DATA)
     trained = [group for group in groups if group.settings["steps"] is None]
     dense = [group for group in trained if group.algo == "dense" and momentum.is_usual(group.settings)]
-    rows, known = [], results.paper.get("models", {})
+    rows, known = [], results.networks
     for same in prefixes.of_one_setting(group for group in trained if group.settings["density"] < 1):
         rows += _of_setting(same, [one for one in dense if pairs.alike(same[0], one)], known)
     return rows + list(_of_reference(results.reference, known))

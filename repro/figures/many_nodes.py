@@ -39,7 +39,7 @@ def _at(groups: list[Group], epoch: float, schedule: str, results: Results) -> l
     over = prefixes.averaged(groups[0], epoch)
     pooled = prefixes.at_epoch(groups, epoch, over)
     dense = next((one for one in pooled if one.group.algo == "dense" and not other_schedule(one.group.settings)), None)
-    known = results.paper.get("models", {})
+    known = results.networks
     rows = (_row(one, epoch, schedule, over, dense, known) for one in pooled)
     return sorted(rows, key=lambda row: -row["test accuracy (%)"])
 

@@ -42,7 +42,7 @@ def table(results: Results) -> list[Row]:
     ]
     order = _draw.algos_of({"algo": group.algo} for group in whole)
     settings.sort(key=lambda same: (*_place(same[0]), order.index(same[0].algo), -same[0].settings["density"]))
-    rows = [_of_setting(same, dense, results.paper.get("models", {})) for same in settings]
+    rows = [_of_setting(same, dense, results.networks) for same in settings]
     return rows + list(_of_reference(results.reference, [same[0] for same in settings]))
 
 

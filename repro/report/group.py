@@ -138,9 +138,11 @@ def alike(groups: Sequence[Group]) -> list[Group]:
         kinds = same_machine.kinds([groups[place].machine for place in places])
         for kind in set(kinds):
             ours = [place for place, other in zip(places, kinds, strict=True) if other == kind]
-            seconds = [time["compute_s"] for place in ours for time in groups[place].iteration_time]
-            for place in ours if seconds else []:
-                times = [_with_compute(time, statistics.median(seconds)) for time in groups[place].iteration_time]
+            median = statistics.median(
+                [t["compute_s"] for place in ours for t in groups[place].iteration_time] or [0.0]
+            )
+            for place in ours:
+                times = [_with_compute(time, median) for time in groups[place].iteration_time]
                 found[place] = dataclasses.replace(groups[place], iteration_time=times)
     return found
 

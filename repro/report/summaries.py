@@ -28,6 +28,11 @@ class Results:
     reference: list[dict[str, Any]] = field(default_factory=list)  # a third party's runs, percent by epoch
     left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
 
+    @property
+    def networks(self) -> dict[str, Any]:
+        """Returns what is published of each network, by name: its parameters, data set, batch and schedule."""
+        return dict(self.paper.get("models", {}))
+
     def groups(self, experiment: str, measure: Metric | None = None) -> list[Group]:
         """Returns the runs of an experiment, `alike` in compute; with `measure`, those that have it on test data."""
         return [group for group in alike(self.as_timed(experiment)) if measure in (None, group.metric)]
