@@ -165,6 +165,8 @@ class SocketTransport:
         if self.pace is not None:
             earliest = begins + self.pace.line_ns(size)
             there = max(came_ns - self.absorbed_ns, earliest) + self.hold_ns
+            if outgoing is not None:  # it blocks if it is large and its receiver late: that is no machine's time
+                there = max(there, outgoing.sent_ns - self.clock.late_ns - self.absorbed_ns)
             self.held += 1
             self.late += came_ns - self.absorbed_ns > earliest
             self.clock.sleep_until(there, asked)

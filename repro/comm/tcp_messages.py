@@ -19,11 +19,12 @@ RANK = struct.Struct("=q")
 
 
 class Outgoing:
-    """A message that still has bytes to send."""
+    """A message that still has bytes to send. `sent_ns`: when the connection took the last one."""
 
     def __init__(self, wire: socket.socket, peer: int, header: bytes, x: Tensor):
         self.wire, self.peer = wire, peer
         self.left = [memoryview(header), _bytes(x.contiguous())]
+        self.sent_ns = 0
 
     def some(self) -> bool:
         """Sends what the connection takes without waiting; returns whether nothing is left."""
@@ -35,6 +36,7 @@ class Outgoing:
             except OSError as error:
                 raise RuntimeError(f"the connection to rank {self.peer} is gone ({error.strerror})") from None
             self.left = _after(self.left, sent)
+            self.sent_ns = time.monotonic_ns()
         return True
 
     def all(self, timeout_s: float) -> None:

@@ -83,6 +83,23 @@ def test_a_rank_that_the_agreement_held_up_is_late_and_its_messages_are_not_slow
     assert max(connected(2, timed, PACE)[0]) < 0.1
 
 
+def test_a_rank_that_waits_for_a_late_receiver_is_not_itself_late() -> None:
+    """What it could not send counted as lateness of the machine once its own message had come: its clock was set back.
+
+    The receiver computes for 1.5 s, and 64 MB are more than the connection holds.
+    """
+
+    def ring(collective: Collective) -> float:
+        wire, rank = collective.transport, collective.rank
+        began = time.monotonic_ns()
+        if rank == 1:
+            time.sleep(1.5)
+        wire.exchange(torch.zeros(16_000_000), (rank + 1) % 3, torch.empty(16_000_000), (rank - 1) % 3)
+        return 1e-9 * (wire.clock.now_ns() - began)
+
+    assert connected(3, ring, Pace(0.001, 1e12))[0] > 1.2
+
+
 def test_two_ranks_swap_more_than_the_connection_holds() -> None:
     """64 MB: a rank that sends before it reads would wait for the other for ever."""
     size = 16_000_000
