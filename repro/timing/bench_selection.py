@@ -20,7 +20,7 @@ from repro import models, screen
 from repro.clip import clip
 from repro.compression.error_feedback import ErrorFeedback
 from repro.compression.selectors import SELECTORS
-from repro.compression.sparse import Sparse, add_sum, merge, select, take_largest, to_dense
+from repro.compression.sparse import Sparse, add_packed, add_sum, merge, pack, select, take_largest, to_dense
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.json_text import json_text
@@ -31,7 +31,7 @@ from repro.whole_files import replacing, write_whole
 
 BUDGET_S = 2.0  # seconds of one method in one case, but at least three repeats
 MERGES = (25_000, 61_000)  # entries: 0.001 of ResNet-50 and of AlexNet
-RANKS = 8  # whose vectors are summed, as where pairs are not packed
+RANKS = 8  # whose vectors are summed
 Method = tuple[Callable[[], object], Callable[[], object]]  # the first prepares, the second is timed
 
 
@@ -133,9 +133,10 @@ def found(x: Tensor, k: int) -> dict[str, Row]:
 
 
 def measure_merges(repeats: int, out: Path) -> list[Row]:
-    """Writes out/merge.jsonl: seconds to merge two vectors of k entries, to sum RANKS of them, and to scatter one.
+    """Writes out/merge.jsonl: seconds to merge two vectors of k entries, to sum RANKS of them, to scatter one.
 
-    The two have no entry in common, which makes the longest walk. Each action is repeated by itself, because a rank has
+    SparDL and the parameter server sum vectors, Top-k the messages as they came. The two that are merged have no entry
+    in common, which makes the longest walk. Each action is repeated by itself, because a rank has
     just received what it merges, and so has it in its cache.
     """
     torch.set_num_threads(1)
@@ -145,9 +146,11 @@ def measure_merges(repeats: int, out: Path) -> list[Row]:
         index = torch.randperm(m, generator=generator)[: RANKS * k].int().view(RANKS, k).sort(dim=1).values
         vectors = [Sparse(row, torch.randn(k, generator=generator)) for row in index]
         a, b, dense = vectors[0], vectors[1], torch.zeros(m)
+        messages = torch.stack([pack(vector, k) for vector in vectors])
         actions: dict[str, Callable[[], object]] = {
             "merge": functools.partial(merge, a, b, k),
             f"add_sum of {RANKS}": functools.partial(add_sum, vectors, dense),
+            f"add_packed of {RANKS}": functools.partial(add_packed, messages, dense.dtype, dense),
             "to_dense": functools.partial(to_dense, a, dense),
         }
         for name, action in actions.items():
