@@ -149,6 +149,9 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
     said = told("Masked gTop-k has N % with it 10 times and N % with it once, where gTop-k has N without momentum")
     of_gtopk = [first["gTop-k", masked], first["gTop-k (decay 1e-05)", masked], first["gTop-k", none]]
     assert said == pytest.approx([100 * one for one in of_gtopk], abs=0.051)
+    said = told("Masked Top-k has N % with it 10 times and N % with it once")
+    of_topk = [first["Top-k", masked], first["Top-k (decay 1e-05)", masked]]
+    assert said == pytest.approx([100 * one for one in of_topk], abs=0.051)
     assert many["gTop-k (clipped)", masked] < many["gTop-k", after]
 
 
