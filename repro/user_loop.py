@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from repro import algorithms
 from repro.algorithms import Algorithm
 from repro.clip import finite
+from repro.comm import transport
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
 from repro.config import groups
@@ -36,12 +37,21 @@ def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective
             "torchrun --nproc-per-node=2 SCRIPT"
         )
     whole = cast(dist.ProcessGroup, group or dist.group.WORLD)
-    backend, ranks = dist.get_backend_config(whole), dist.get_process_group_ranks(whole)
+    backend = dist.get_backend_config(whole)
     wire = device if f"{device.type}:nccl" in backend else torch.device("cpu")
 
     def again(number: int) -> GroupTransport:
-        more = dist.new_group(ranks, timeout(whole, wire), backend, use_local_synchronization=True)
-        return GroupTransport(cast(dist.ProcessGroup, more), wire)
+        """Joins the ranks over the group's own store, as PyTorch counts what `new_group` makes in each process.
+
+        Ranks that are in no such group would have counted fewer, and every later group of all would hang.
+        """
+        of_group = dist.distributed_c10d._get_process_group_store(whole)  # no public way to it before 2.15
+        rank, size = whole.rank(), whole.size()
+        store = dist.PrefixStore(f"repro-{of_group.add(f'repro-asides-of-{rank}', 1)}", of_group)
+        limit_s = (timeout(whole, wire) or dist.distributed_c10d.default_pg_timeout).total_seconds()
+        if wire.type == "cuda":
+            return transport.nccl(store, rank, size, limit_s, wire)
+        return transport.gloo(store, rank, size, limit_s)
 
     return Collective(GroupTransport(whole, wire, again))
 
