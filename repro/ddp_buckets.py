@@ -17,7 +17,8 @@ from repro.config.schema import ConfigError
 
 OTHERS = (
     "DistributedDataParallel has formed other buckets than in the run whose State was loaded, so its "
-    "residuals fit none: give it the same model, bucket_cap_mb and static_graph"
+    "residuals fit none: give it the same model, bucket_cap_mb and static_graph, and register the hook before the first "
+    "backward, in that run as in this one"
 )
 
 
@@ -26,6 +27,7 @@ class Layout:
     """Numbers parameters by their places in the buckets of DDP's first step, which are alike after a resume."""
 
     buckets: dict[int, list[int]] = field(default_factory=dict)  # the final ones
+    shapes: list[list[int]] = field(default_factory=list)  # by number, as saved; none in states from before
     parameters: list[Tensor] = field(default_factory=list)  # by number
     numbers: dict[int, int] = field(default_factory=dict)  # of a parameter, by its id()
     gradients: dict[int, Tensor] = field(default_factory=dict)  # by number, of the step in progress
@@ -35,6 +37,15 @@ class Layout:
         for parameter in parameters:
             self.numbers[id(parameter)] = len(self.parameters)
             self.parameters.append(parameter)
+
+    def check(self) -> None:
+        """Raises ConfigError where the first step's parameters are not in the order of the run that was saved."""
+        if self.shapes and self.shapes != self.ordered():
+            raise ConfigError(OTHERS)
+
+    def ordered(self) -> list[list[int]]:
+        """Returns the shapes of the parameters, or as saved until they have come."""
+        return [list(parameter.shape) for parameter in self.parameters] or self.shapes
 
     def final(self, bucket: int, parameters: Sequence[Tensor]) -> None:
         """Keeps which parameters a final bucket has. Raises ConfigError where the saved one had others."""

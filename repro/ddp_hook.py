@@ -21,7 +21,7 @@ from repro.config import compose
 from repro.config.schema import ConfigError
 from repro.ddp_buckets import Layout
 
-LAYOUT, PLACE = "layout", "place"  # of the buckets, and whose they are, in the state of a hook
+LAYOUT, SHAPES, PLACE = "layout", "shapes", "place"  # of the buckets, and whose they are, in the state of a hook
 WHAT = "the hook"  # in messages
 DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
 
@@ -30,9 +30,14 @@ class State:
     """Holds one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
 
     `density` may be changed between steps; `traffic` is that of the last step. The first two steps are dense, as DDP
-    then forms its buckets anew. After `load_state_dict`, before the first step, a run goes on with the same bits: while
+    then forms its buckets anew: register the hook before the model's first backward. After `load_state_dict`, before the first step, a run goes on with the same bits: while
     the new DDP has not formed the buckets that were saved, the gradient is put together as they have it, and sent
     after backward, not beside it. A state saved within the first two steps begins with them again.
+
+    Each backward through DDP is a step of the algorithm. Make all but the last before an `optimizer.step()`, and those
+    whose gradients you throw away (a GAN's discriminator has some of its generator's step), inside DDP's `no_sync()`:
+    else the update would be sent once more with the next gradient, and residuals would keep what was thrown away. With
+    the optimizer given here, a second backward before its step raises ConfigError.
 
     The optimizer must have no momentum where the algorithm or `correction` brings one, or a gain stands in its place:
     gtopk_corrected, gtopk_exact, onebit and scalecom have a gain of 10 unless gain=1 is given, and updates 10 times as
@@ -72,6 +77,7 @@ class State:
             )
         if optimizer is not None:
             user_loop.check_optimizer(optimizer)
+            optimizer.register_step_post_hook(self.stepped)
         user_loop.check_momentum(self.algo, optimizer)
         self.optimizer = optimizer
         self.buckets: dict[int, Algorithm] = {}
@@ -80,6 +86,7 @@ class State:
         self.place: dict[str, Any] = {}  # whose the loaded state is, then whose this one is; {} = not known
         self.collective: Collective | None = None
         self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
+        self.unused = False  # whether the optimizer has not stepped since
         self.failed: Exception | None = None  # of a bucket of this step
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
 
@@ -100,6 +107,11 @@ class State:
             self.place, self.collective = here, collective
         if self.ended:
             user_loop.check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some
+            if self.unused and self.optimizer is not None and not self.skips:  # a scaler leaves steps out
+                raise ConfigError(
+                    "a second backward before optimizer.step(): each is a step of the algorithm. Make all but the last, "
+                    "and those whose gradients are thrown away, inside `with model.no_sync():`"
+                )
             self.collective.traffic, self.failed = Traffic(), None
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)
@@ -110,6 +122,7 @@ class State:
         if resumed:
             self.layout.hold(layers, bucket.gradients())
             if bucket.is_last() and not self.buckets:  # here, as DDP makes a RuntimeError of what the thread raises
+                self.layout.check()
                 self.buckets = {
                     saved: self.algorithm(saved, self.layout.members(saved)) for saved in self.layout.buckets
                 }
@@ -118,6 +131,7 @@ class State:
         algorithm = None if forming else self.buckets[number]
         self.ended = bucket.is_last()
         self.steps += self.ended
+        self.unused = self.ended
 
         cuda = gradient.is_cuda
         stream = torch.cuda.stream(torch.cuda.current_stream(gradient.device)) if cuda else nullcontext()
@@ -131,6 +145,9 @@ class State:
             waiting, self.waiting = self.waiting, []
             self.thread.submit(self.begin, waiting, stream, resumed)
         return done
+
+    def stepped(self, *_: Any) -> None:
+        self.unused = False
 
     @torch.no_grad()
     def begin(
@@ -194,7 +211,7 @@ class State:
     def state_dict(self) -> dict[int | str, Any]:
         """Returns the state of this rank; each rank saves its own."""
         kept = self.saved | {number: algorithm.state_dict() for number, algorithm in self.buckets.items()}
-        return {**kept, LAYOUT: dict(self.layout.buckets), PLACE: self.place}
+        return {**kept, LAYOUT: dict(self.layout.buckets), SHAPES: self.layout.ordered(), PLACE: self.place}
 
     def load_state_dict(self, state: dict[int | str, Any]) -> None:
         """Raises ConfigError after the first step: DDP would have formed its buckets.
@@ -204,8 +221,8 @@ class State:
         if self.steps or not self.ended:
             raise ConfigError("load the State of a hook before the first step of a new DistributedDataParallel")
         self.saved = {number: kept for number, kept in state.items() if isinstance(number, int)}
-        self.layout, self.buckets = Layout(dict(state.get(LAYOUT, {}))), {}
-        self.place = state.get(PLACE, {})  # states from before have none
+        self.layout, self.buckets = Layout(dict(state.get(LAYOUT, {})), list(state.get(SHAPES, []))), {}
+        self.place = state.get(PLACE, {})  # states from before have neither
 
 
 def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:

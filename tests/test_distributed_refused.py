@@ -171,6 +171,21 @@ def test_momentum_twice_is_refused_by_a_hook_that_sees_the_optimizer(alone):
         model(torchrun_loops.INPUTS[0]).sum().backward()
 
 
+def test_a_second_backward_before_a_step_is_refused_by_a_hook_that_sees_the_optimizer(alone):
+    """The first's update went into the next gradient, and grew by the gain with each."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.register_comm_hook(distributed.State("topk", density=0.1, optimizer=optimizer), distributed.hook)
+    for _ in range(4):
+        with model.no_sync():
+            model(torchrun_loops.INPUTS[0]).sum().backward()
+        model(torchrun_loops.INPUTS[0]).sum().backward()
+        optimizer.step()
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    with pytest.raises(ConfigError, match=r"a second backward before optimizer.step\(\).*model.no_sync"):
+        model(torchrun_loops.INPUTS[0]).sum().backward()
+
+
 def test_a_layer_that_is_frozen_later_is_refused(alone):
     model, optimizer = network()
     distributed.wrap(model, optimizer, "gtopk")

@@ -95,12 +95,36 @@ def test_a_hooks_state_of_something_else_is_refused(alone):
         load("gtopk", {"place": {"algo": "gtopk", "rank": 1, "nodes": 2}})
     with pytest.raises(ConfigError, match="the hook does not fit the algorithm here: it has other keys than residual"):
         load("gtopk", {}, correction=0.9)
-    with pytest.raises(ConfigError, match=r"residual has shape \[20\], not \[24\]"):
+    with pytest.raises(ConfigError, match="other buckets than in the run whose State was loaded"):
         load("gtopk", {}, inputs=5)
+    with pytest.raises(ConfigError, match=r"residual has shape \[20\], not \[24\]"):
+        load("gtopk", {"shapes": []}, inputs=5)  # as a state from before
     with pytest.raises(ConfigError, match="other buckets than in the run whose State was loaded"):
         load("gtopk", {"layout": {0: [0, 1, 2]}})
-    del saved["place"]  # a state from before
+    del saved["place"], saved["shapes"]  # a state from before
     load("gtopk", {})
+
+
+def test_a_state_of_a_hook_registered_late_is_refused(alone):
+    """It trained two steps with residuals on other parameters: DDP's first buckets are not those it has later."""
+
+    def trained(state: distributed.State, before: int) -> dict:
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 6), torch.nn.Linear(6, 4))
+        net[0], net[2] = net[2], net[0]  # the layer used last is registered first
+        net.forward = lambda x: net[0](net[1](net[2](x)))  # gradients come in the order of registration
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        for step in range(before + 3):
+            if step == before:
+                model.register_comm_hook(state, distributed.hook)
+            model(torch.ones(2, 4)).square().sum().backward()
+        return state.state_dict()
+
+    saved = trained(distributed.State("gtopk", density=0.2), 2)
+    late = distributed.State("gtopk", density=0.2)
+    late.load_state_dict(saved)
+    with pytest.raises(ConfigError, match="register the hook before the first backward, in that run as in this one"):
+        trained(late, 0)
 
 
 def test_a_state_from_before_its_place_changed_is_read(alone):
