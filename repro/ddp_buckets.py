@@ -17,8 +17,8 @@ from repro.config.schema import ConfigError
 
 OTHERS = (
     "DistributedDataParallel has formed other buckets than in the run whose State was loaded, so its "
-    "residuals fit none: give it the same model, bucket_cap_mb and static_graph, and register the hook before the first "
-    "backward, in that run as in this one"
+    "residuals fit none: give it the same model, bucket_cap_mb and static_graph, and register the hook before the "
+    "first backward, in that run as in this one"
 )
 
 

@@ -30,9 +30,10 @@ class State:
     """Holds one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
 
     `density` may be changed between steps; `traffic` is that of the last step. The first two steps are dense, as DDP
-    then forms its buckets anew: register the hook before the model's first backward. After `load_state_dict`, before the first step, a run goes on with the same bits: while
-    the new DDP has not formed the buckets that were saved, the gradient is put together as they have it, and sent
-    after backward, not beside it. A state saved within the first two steps begins with them again.
+    then forms its buckets anew: register the hook before the model's first backward. After `load_state_dict`, before
+    the first step, a run goes on with the same bits: while the new DDP has not formed the buckets that were saved, the
+    gradient is put together as they have it, and sent after backward, not beside it. A state saved within the first two
+    steps begins with them again.
 
     Each backward through DDP is a step of the algorithm. Make all but the last before an `optimizer.step()`, and those
     whose gradients you throw away (a GAN's discriminator has some of its generator's step), inside DDP's `no_sync()`:
@@ -109,9 +110,10 @@ class State:
             user_loop.check_momentum(self.algo, self.optimizer)  # to which a scheduler may bring some
             if self.unused and self.optimizer is not None and not self.skips:  # a scaler leaves steps out
                 raise ConfigError(
-                    "a second backward before optimizer.step(): each is a step of the algorithm. Make all but the last, "
-                    "and those whose gradients are thrown away, inside `with model.no_sync():`"
+                    "a second backward before optimizer.step(): each is a step of the algorithm. Make all but the "
+                    "last, and those whose gradients are thrown away, inside `with model.no_sync():`"
                 )
+            user_loop.check_density(self.algo, self.density)
             self.collective.traffic, self.failed = Traffic(), None
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)

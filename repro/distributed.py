@@ -152,6 +152,7 @@ class Node:
                 "then make an optimizer of the others and wrap that"
             )
         user_loop.check_momentum(self.algo, optimizer)
+        user_loop.check_density(self.algo, self.algorithm.density)
         used = self.used or self.with_gradients()
         if any(used):  # else no rank has called backward yet
             self.used = used

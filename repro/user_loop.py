@@ -16,7 +16,7 @@ from repro.clip import finite
 from repro.comm import transport
 from repro.comm.collective import Collective
 from repro.comm.transport import GroupTransport
-from repro.config import groups
+from repro.config import compose, groups
 from repro.config.parts import Algo
 from repro.config.schema import ConfigError
 from repro.state_form import unlike
@@ -63,6 +63,12 @@ def timeout(group: dist.ProcessGroup, wire: torch.device) -> timedelta | None:
     except (AttributeError, RuntimeError):
         return None
     return found
+
+
+def check_density(algo: Algo, density: float | None) -> None:
+    """Raises ConfigError where the user has set a density, which may be done between steps, that is none."""
+    if algo.sparse and density is not None:
+        compose.check_value("density", density)
 
 
 def asked(algo: Algo, density: float | None) -> dict[str, Any]:

@@ -186,6 +186,22 @@ def test_a_second_backward_before_a_step_is_refused_by_a_hook_that_sees_the_opti
         model(torchrun_loops.INPUTS[0]).sum().backward()
 
 
+@pytest.mark.parametrize("density", [0.0, -1.0, 2.0, float("nan"), "much"])
+def test_a_density_set_between_steps_is_checked(density, alone):
+    """More than 1 sent pairs that no parameter has, 0 sent one, and a text ended in a TypeError."""
+    model, optimizer = network()
+    node = distributed.wrap(model, optimizer, "gtopk")
+    node.algorithm.density = density
+    model(torchrun_loops.INPUTS[0]).sum().backward()
+    with pytest.raises(ConfigError, match="^density=.*must be"):
+        optimizer.step()
+    parallel, state = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4)), distributed.State("gtopk")
+    state.density = density
+    parallel.register_comm_hook(state, distributed.hook)
+    with pytest.raises(ConfigError, match="^density=.*must be"):
+        parallel(torchrun_loops.INPUTS[0]).sum().backward()
+
+
 def test_a_layer_that_is_frozen_later_is_refused(alone):
     model, optimizer = network()
     distributed.wrap(model, optimizer, "gtopk")

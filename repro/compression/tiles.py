@@ -45,6 +45,7 @@ def divide(
     divisors up to `side`. Without `shapes` the vector is one row, and the last tile may be shorter.
     """
     layers = [(shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape)) for shape in shapes or []]
+    layers = [layer for layer in layers if math.prod(layer)]
     if not layers:
         whole = parameters // side * side
         layers = [(1, n) for n in (whole, parameters - whole) if n]

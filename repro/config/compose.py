@@ -57,9 +57,8 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
             "(docs/adding.md), installed with pip install -e PATH_OF_THE_CLONE, and has a name by then"
         )
     for given, value in {"seed": seed, "density": density}.items():
-        field = next(f for f in dataclasses.fields(Config) if f.name == given)
         if value is not None:
-            check_range(given, convert(given, value, field.type, field.metadata), field.metadata)
+            check_value(given, value)
     groups.check_option("algo", name)
     values: Any = OmegaConf.create({"seed": seed, "algo": declared("algo", name)})
     values = OmegaConf.to_container(values, resolve=True)
@@ -70,6 +69,12 @@ def algorithm(name: str, options: dict[str, Any], seed: int = 0, density: float 
     if algo.conflict:
         raise ConfigError(algo.conflict)
     return algo
+
+
+def check_value(key: str, value: object) -> None:
+    """Raises ConfigError unless a key of a run may have this value."""
+    field = next(f for f in dataclasses.fields(Config) if f.name == key)
+    check_range(key, convert(key, value, field.type, field.metadata), field.metadata)
 
 
 def named_network(name: str) -> Network:

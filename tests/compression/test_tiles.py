@@ -59,3 +59,9 @@ def test_a_smooth_tile_is_a_few_coefficients():
 def test_shapes_that_are_not_the_models_are_refused():
     with pytest.raises(ValueError, match="shapes hold 6 entries, the model has 7"):
         tiles.divide(7, [(2, 3)], 64, "cpu")
+
+
+def test_a_layer_without_entries_has_no_tiles() -> None:
+    """It ended in a StopIteration."""
+    (tile,) = tiles.divide(12, [(0, 3), (4, 3)], 8, "cpu")
+    assert tile.entry.numel() == 12
