@@ -193,12 +193,12 @@ def test_a_density_set_between_steps_is_checked(density, alone):
     node = distributed.wrap(model, optimizer, "gtopk")
     node.algorithm.density = density
     model(torchrun_loops.INPUTS[0]).sum().backward()
-    with pytest.raises(ConfigError, match="^density=.*must be"):
+    with pytest.raises(ConfigError, match="^density="):
         optimizer.step()
     parallel, state = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4)), distributed.State("gtopk")
     state.density = density
     parallel.register_comm_hook(state, distributed.hook)
-    with pytest.raises(ConfigError, match="^density=.*must be"):
+    with pytest.raises(ConfigError, match="^density="):
         parallel(torchrun_loops.INPUTS[0]).sum().backward()
 
 
