@@ -7,7 +7,7 @@ from typing import Any
 
 from repro.config.compose import compose
 from repro.config.groups import group_options
-from repro.report.group import rounded
+from repro.report.group import Group, rounded
 
 ALGOS = ("dense", "topk", "gtopk", "gtopk_butterfly")
 MACHINE = {
@@ -194,3 +194,12 @@ def whole(algo: str, seeds: list[int], every: int = 1, more: float = 0.0, **sett
     accuracies = [[epoch / 1000 + more + seed / 1000 for epoch in epochs] for seed in seeds]
     made |= {"seeds": seeds, "runs": [f"{algo}-{seed}-{every}-{settings}" for seed in seeds]}
     return made | {"seed_accuracies": accuracies if len(seeds) > 1 else []}
+
+
+def run(algo: str, epochs: int = 5, n_seeds: int = 1, **settings: Any) -> Group:
+    """A run of the first epochs of 141; `epochs` of its curve."""
+    made = group("resnet20", algo, n_seeds=n_seeds)
+    made["runs"] = [f"{name}-{epochs}-{settings}" for name in made["runs"]]
+    made["settings"] |= {"scale_schedule": False, "epochs": epochs} | settings
+    made["curve"] = made["curve"][:epochs]
+    return Group(**made)

@@ -76,10 +76,10 @@ def _start(ranks: list[Any]) -> None:
                 rank.start()
             except (OSError, EOFError, RuntimeError) as error:
                 reason = str(error) or "the process that starts ranks ended"
-                raise RunError(
-                    f"{rank.name} of {len(ranks)} could not be started: {reason}. Type fewer nodes, or free tasks and "
-                    "memory on this machine"
-                ) from None
+                instead = "Type fewer nodes, or free tasks and memory on this machine"
+                if "AF_UNIX" in reason:  # the server of forks has its socket there
+                    instead = f"TMPDIR={tempfile.gettempdir()} is too long a path: export TMPDIR=/tmp"
+                raise RunError(f"{rank.name} of {len(ranks)} could not be started: {reason}. {instead}") from None
 
 
 def _outcome(ends: list[tuple[Any, int | None]], size: int, interrupt: Interrupt, store: dist.Store) -> Any:

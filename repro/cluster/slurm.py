@@ -150,7 +150,7 @@ def read_line(manifest: Path, number: int) -> Config:
         raise ConfigError(f"{manifest} has lines 1 to {len(lines)}, not {number}")
     try:
         return from_dict(json.loads(lines[number - 1])["config"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"line {number} of {manifest} is not of a manifest: submit with `repro launch`") from None
 
 

@@ -61,6 +61,17 @@ def words(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
+def refuse_text(typed: Sequence[str] | None, command: str) -> None:
+    """Raises ConfigError where a network for text was typed; the experiment sets the size of images."""
+    from repro.config import compose
+
+    for word in typed or []:
+        key, _, values = word.partition("=")
+        for name in values.split(",") if key == "model" else ():
+            if compose.declared("model", name).get("reads") == "text":
+                raise compose.ConfigError(f"model={name} reads text, and `repro {command}` predicts networks of images")
+
+
 OF_THE_LAB = (  # for `refuse`, where a network is its alpha and beta alone
     ("network.bits_per_s",), "that is the bandwidth of the lab's links, and seconds are predicted from "
     "network.alpha_s and network.beta_s_per_byte", ", and type network.beta_s_per_byte=SECONDS",

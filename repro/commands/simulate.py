@@ -17,7 +17,7 @@ UNREAD = (  # "wandb." is every wandb.KEY
     "momentum", "weight_decay", "weight_decay_of", "clip_grad", "schedule_epochs", "scale_schedule",
     "density_warmup", "on_nonfinite", "also_on", "evaluate_every", "checkpoint_epochs", "checkpoint_every",
     "compare_every", "probe_steps", "results", "wandb.", "scope", "cuda_graph", "timeout_s", "on_bad_image",
-    "cluster.messages",
+    "cluster.messages", "cluster.delay_s", "cluster.dilation", "cluster.alpha",
 )  # fmt: skip
 
 

@@ -67,10 +67,12 @@ def tune(
 
     refuse(overrides, CHOSEN, WHY_CHOSEN, ", and type the sizes to rank, as bucket_mb=null,25")
     refuse(overrides, *OF_THE_LAB)
+    refuse(overrides, ("cluster.delay_s",), "what messages wait on top is not predicted")
     refuse(overrides, ("stages", "cuts"), "pipelines are predicted by `repro strategies`")
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
-    sizes = [None if size == "null" else number("bucket_mb", size, 0) for size in values["bucket_mb"].split(",")]
+    typed = dict.fromkeys(values["bucket_mb"].split(","))
+    sizes = list(dict.fromkeys(None if size == "null" else number("bucket_mb", size, 0) for size in typed))
     node_seconds(values["node"])
     if out is not None:
         places.check_file(out)
@@ -78,8 +80,8 @@ def tune(
     first, *others = compose.compose([*given, f"algo={'dense' if algo == 'all' else algo}"])
     if others:
         raise compose.ConfigError("repro tune ranks for one model, number of nodes and network; leave other commas out")
-    most = float("inf") if first.data.metric.falls else 1
-    target = number("target", values["target"], 0, most) if values["target"] else None
+    least, most = (1, float("inf")) if first.data.metric.falls else (0, 1)  # perplexity is at least 1
+    target = number("target", values["target"], least, most) if values["target"] else None
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
@@ -90,7 +92,7 @@ def tune(
         node_profile.check_published(configs[0])
     node_profile.set_threads(configs[0])
     groups = to_target.trained() if target is not None else []
-    wires = values["algo.wire"].split(",")
+    wires = list(dict.fromkeys(values["algo.wire"].split(",")))
     choices = planner.rank(candidates.allowed(configs, values["relax"], sizes, wires), values["node"], target, groups)
     screen.show(plan_report.rows(choices))
     lines = [*candidates.left_out(configs), *plan_report.why(choices, values["node"])]

@@ -126,7 +126,9 @@ def _compose_one(overrides: list[str]) -> Config:
         for text in overrides:
             if text not in chosen:
                 name = text.partition("=")[0]
-                groups.check_key(name, known, text)
+                group = name.partition(".")[0]
+                chooses = f" ({group}={values[group]['name']})" if "." in name and group in groups.KINDS else ""
+                groups.check_key(name, known, text + chooses)
                 *path, last = name.split(".")
                 value = parse(text).value()
                 if "${" in str(value):
@@ -135,6 +137,10 @@ def _compose_one(overrides: list[str]) -> Config:
         if "algo.gain" not in (text.partition("=")[0] for text in overrides):
             values["algo"] |= groups.gain(values["algo"], values["model"]["name"])
         values = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{mark.name}, line {mark.line + 1}" if mark else " ".join(overrides)
+        raise ConfigError(f"{where}: {error.problem}") from None
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(f"{' '.join(overrides)}: {str(error).splitlines()[0]}") from None
     if values["network"] != network and values["network"]["name"] == network["name"]:
@@ -160,6 +166,8 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
     if "name" not in values:
         raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
     about = declared(group, values["name"])
+    if group == "algo" and "sparse" not in values:
+        raise ConfigError(f"conf/algo/{values['name']}.yaml: write `sparse: true` if it has a density, else false.")
     for name in fields.keys() & values.keys():  # first, as bounds of options may name them
         check_range(f"{group}.{name}", values[name], fields[name])
     options = {name: value for name, value in values.items() if name not in {*fields, *groups.ABOUT}}

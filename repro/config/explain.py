@@ -49,6 +49,14 @@ def head(group: str, name: str) -> str:
 
 def explain(key: str) -> Iterator[str]:
     """Yields lines about a key, or about a group and its choices. Raises ConfigError where there is no such key."""
+    group, _, name = key.partition("=")
+    if name and group in groups.GROUPS:
+        groups.check_option(group, name)
+        yield f"{key}: {head(group, name)}"
+        own = sorted(one for one in options() if one in {f"{group}.{each}" for each in declared(group, name)})
+        if own:
+            yield f"  has the keys {', '.join(own)}; --explain {own[0]} explains one"
+        return
     if key in groups.GROUPS:
         yield f"{key}: one of the files of conf/{key}/"
         for name in groups.group_options(key):

@@ -219,7 +219,8 @@ def check_key(name: str, known: list[str], said: str) -> None:
         return
     group = name.partition(".")[0]
     siblings = [k for k in known if k.startswith(group + ".")]
-    hint = f" {MEANT[name]}" if name in MEANT else near(name, [*GROUPS, *known], "{}")
+    of_option = group in KINDS and "." in name  # to which no key of another is near
+    hint = f" {MEANT[name]}" if name in MEANT else near(name, siblings if of_option else [*GROUPS, *known], "{}")
     if group in KINDS and not hint:
         hint = f" It has {', '.join(siblings)}." if siblings else f" This {group} has no options."
     raise ConfigError(f"{said}: there is no key {name}.{hint} {LIST_KEYS}")

@@ -108,7 +108,7 @@ class Config(Checked):
             )
         if self.cluster.authors != "none" and (self.bucket_mb is not None or self.nodes < 2):
             raise ConfigError(f"cluster.authors={self.cluster.authors}: type nodes=2 or more, and no bucket_mb.")
-        if sorted(self.lr_drops) != self.lr_drops:
+        if sorted(set(self.lr_drops)) != self.lr_drops:
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
 
     @property

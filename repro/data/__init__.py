@@ -140,7 +140,10 @@ def training_images(data: Data) -> int:
 
 def test_images(data: Data) -> int:
     """Returns how many images there are to test with, at most; does not ask whether they are there."""
-    return int(_module(data.name).test_images(data))
+    module = _module(data.name)
+    if not hasattr(module, "test_images"):
+        raise ConfigError(f"repro/data/{data.name}.py defines no test_images; docs/adding.md says what it needs.")
+    return int(module.test_images(data))
 
 
 def in_memory(data: Data) -> int:
@@ -219,4 +222,9 @@ def _module(name: str) -> Any:
     if name not in names():
         hint = near(name, names(), "{}")
         raise ConfigError(f"There is no data set {name!r}.{hint} Choose one of {', '.join(names())}.")
-    return importlib.import_module(f"{__name__}.{name}")
+    module = importlib.import_module(f"{__name__}.{name}")
+    if lacks := [
+        one for one in ("load", "status", "content", "prepare", "training_images") if not hasattr(module, one)
+    ]:
+        raise ConfigError(f"repro/data/{name}.py defines no {', '.join(lacks)}; docs/adding.md says what it needs.")
+    return module

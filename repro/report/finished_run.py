@@ -73,7 +73,8 @@ class Run:
         machine = self.provenance.get("timed_on", {})
         for session in self.provenance.get("earlier", []) if machine else []:
             if isinstance(session, dict) and session | machine == session:
-                return self.provenance | machine | {"versions": session.get("versions", {})}
+                kept = {"versions": session.get("versions", {}), "git": session.get("git")}
+                return self.provenance | machine | kept
         return self.provenance | machine
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -105,7 +106,8 @@ def read_run(place: Path, stopped: bool = False) -> Run:
 def _up_to_last_evaluation(config: Config, lines: list[dict[str, Any]]) -> tuple[Config, list[dict[str, Any]]]:
     if config.steps is not None or (config.scale_schedule and config.epochs != config.schedule_epochs):
         raise Damaged("it stopped, and a shorter run would have had another schedule")
-    ends = [at for at, line in enumerate(lines) if line["kind"] == "eval" and line["epoch"] % 1 == 0]
+    evaluated = ((at, line["epoch"]) for at, line in enumerate(lines) if line["kind"] == "eval")
+    ends = [at for at, epoch in evaluated if epoch % 1 == 0 and 1 <= epoch <= config.epochs]
     if not ends:
         raise Damaged("it stopped before its first evaluation")
     # a whole schedule is the same scaled or not, and what it began is a prefix of it

@@ -17,7 +17,7 @@ from repro.report.finished_run import Damaged, Run, read_run
 from repro.report.group import Group, rounded
 from repro.report.same_settings import Summary
 from repro.runs import per_step
-from repro.runs.run_folder import run_folders
+from repro.runs.run_folder import hidden, run_folders
 
 NOT_SETTINGS = {
     "seed", "results", "experiment", "wandb", "tradeoff", "timeout_s", "compare_every", "checkpoint_every",
@@ -43,14 +43,16 @@ def collect(
     """
     found: dict[str, dict[str, list[Members]]] = defaultdict(lambda: defaultdict(list))
     left_out = []
-    places = [place for place in run_folders(runs) if not only or place.parent.name in only]
-    if not places:
-        begun = sorted({place.parent.name for place in run_folders(runs)})
-        if begun:
-            raise ConfigError(f"--only {', '.join(only)}: {runs} has no runs of it; there are {', '.join(begun)}.")
+    folders = run_folders(runs)
+    begun = sorted({place.parent.name for place in folders})
+    if not begun:
         raise ConfigError(
             f"{runs}: there is no run folder. Name the one that `repro run` wrote to: --runs results/runs."
         )
+    if unknown := [name for name in only if name not in begun]:
+        raise ConfigError(f"--only {', '.join(unknown)}: {runs} has no runs of it; there are {', '.join(begun)}.")
+    places = [place for place in folders if not only or place.parent.name in only]
+    left_out += [f"{place}: it may not be read" for place in hidden(runs)]
     for place in places:
         try:
             run = read_run(place, stopped)

@@ -174,21 +174,22 @@ def comparable(groups: Iterable[Group], target: float, nodes: int = 0, precision
     """Returns the groups of one schedule, precision, batch, P and data, as curves of unlike ones are not compared.
 
     These are those on `nodes` nodes if two algorithms were trained on them, else on any; of several those with which
-    most algorithms reached the target. Then the schedule as it is written comes first, then `precision`, then the P of
-    most algorithms, `nodes`, and the fewest nodes.
+    most algorithms reached the target. Then the schedule as it is written comes first, where none did the longest runs,
+    then `precision`, then the P of most algorithms, `nodes`, and the fewest nodes.
     """
     alike: dict[tuple[Any, ...], list[Group]] = {}
     for group in groups:
         kind = schedule(group), group.settings["precision"], group.batch, group.nodes, group.data
         alike.setdefault(kind, []).append(group)
 
-    def order(own: Sequence[Group]) -> tuple[bool, int, bool, bool, int, bool, int, float]:
+    def order(own: Sequence[Group]) -> tuple[bool, int, bool, float, bool, int, bool, int, float]:
         trained, here = of_each_algorithm(own, target), own[0].nodes == nodes
         reached = sum(bool(found.samples) for found in trained)
         preferred = own[0].settings["precision"] == precision
         longest = max(group.epochs for group in own)
         two_here, written = here and len(trained) > 1, not own[0].compressed
-        return two_here, reached, written, preferred, len(trained), here, -own[0].nodes, longest
+        unmet = 0.0 if reached else longest  # of which a whole one says most
+        return two_here, reached, written, unmet, preferred, len(trained), here, -own[0].nodes, longest
 
     return max(alike.values(), key=order, default=[])
 

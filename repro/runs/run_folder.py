@@ -6,6 +6,7 @@ the last line is on the disk. Only rank 0 writes.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
@@ -98,9 +99,11 @@ class RunFolder:
         """Goes on after `step`: removes what an earlier, longer session wrote beyond it, and a torn line.
 
         `position` is that of the checkpoint; `passed_over` says of later checkpoints why they are not used. Where none
-        is left to go on from, all that they belong to is kept aside, as it may be worth a repair.
+        is left to go on from, all that they belong to is kept aside, as it may be worth a repair; and so are metrics
+        of an epoch or more whose checkpoints were removed.
         """
-        aside = _kept_aside(self.folder) if passed_over and not step else None
+        trained = not step and any(line["kind"] == "eval" for line in metrics.read(self.folder))
+        aside = _kept_aside(self.folder) if not step and (passed_over or trained) else None
         self.metrics.cut(step, position)
         self.provenance["resumed_at"] = step
         if not step:
@@ -108,14 +111,16 @@ class RunFolder:
         self._save_provenance()
         why = f": {'; '.join(passed_over)}" if passed_over else ""
         if step:
-            other = provenance.rounds_unlike((self.provenance["earlier"] or [self.provenance])[-1], self.provenance)
+            steps = list(same_code.trained_with({"earlier": self.provenance["earlier"]}))
+            other = provenance.rounds_unlike(steps[0] if steps else self.provenance, self.provenance)
             self.progress.say(f"resuming {self.folder} after step {step}{other}{why}")
             if code := same_code.changed(self.provenance, self.config):
                 self.progress.say(
                     f"warning: the steps before were trained with other code of {code}; "
                     f"remove {self.folder} to train all of them anew"
                 )
-        elif why:
+        elif why or trained:
+            why = why or ": no checkpoint of its steps is left"
             kept = f"; what was there is in {aside}" if aside else ""
             self.progress.say(f"starting {self.folder} again from its first step{why}{kept}")
 
@@ -218,6 +223,12 @@ def _session(record: dict[str, Any]) -> dict[str, Any]:
     kept = (same_code.KEY, provenance.BFLOAT16, "ranks", "job")  # where it says them
     said |= {name: record[name] for name in kept if name in record}
     return said | provenance.of_machine(record)
+
+
+def hidden(results: Path) -> list[Path]:
+    """Returns the folders under `results` that this user may not look into, where others' runs may be."""
+    folders = (path for pattern in ("*", "*/*") for path in results.glob(pattern) if path.is_dir())
+    return sorted(path for path in folders if not os.access(path, os.R_OK | os.X_OK))
 
 
 def run_folders(results: Path) -> list[Path]:

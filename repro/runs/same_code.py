@@ -61,7 +61,7 @@ def changed(record: dict[str, Any], config: Config) -> str:
     "" where there is none. Of files that a session from before they were kept does not name, nothing is known.
     """
     now, other = digests(config), set[str]()
-    for session in _trained_with(record):
+    for session in trained_with(record):
         kept = session.get(KEY)
         then = kept if isinstance(kept, dict) else {}
         other.update(name for name in now if then.get(name, now[name]) != now[name])
@@ -74,7 +74,7 @@ def told(record: dict[str, Any], config: Config) -> str:
     return f"trained with other code of {code}; remove the folder to train it anew" if code else ""
 
 
-def _trained_with(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def trained_with(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the sessions that made a run's steps, the last one first; one that never got to a step has made none."""
     earlier = record.get("earlier")
     for session in reversed([*(earlier if isinstance(earlier, list) else []), record]):

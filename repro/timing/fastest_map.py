@@ -25,7 +25,7 @@ from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
 from repro.report.verdicts import MARGIN
 from repro.runs import places, provenance
-from repro.timing import contenders, kept_times, node_profile
+from repro.timing import contenders, kept_times, node_profile, predict
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.train import ending
 from repro.waiting import counting
@@ -44,6 +44,10 @@ def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path) -> None:
     if not sweep[0].tradeoff.bits_per_s:
         raise ConfigError(f"experiment={sweep[0].experiment} has no grid of networks; type experiment=tradeoff")
     node_profile.check_unstated(sweep, "tradeoff.node=")
+    for config in sweep:
+        predict.check(config)
+        if config.nodes == 1:
+            raise ConfigError("nodes=1: one node sends nothing, so there is nothing to compare; type nodes=4")
     if any(config.device == "cuda" for config in sweep):
         raise ConfigError("device=cuda: a map is timed on the processor, as its file says; leave device out")
     sweep = [dataclasses.replace(config, device="cpu") for config in sweep]

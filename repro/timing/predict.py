@@ -51,10 +51,7 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
 
     Raises ConfigError where the algorithm does not allow the buckets asked for.
     """
-    if config.stages > 1:
-        raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
-    if config.hierarchical:
-        raise ConfigError("hierarchical=true: its messages inside a machine are not modelled; leave hierarchical out")
+    check(config)
     combinations.check(elsewhere(config))
     spans = algorithms.spans(config, shapes)
     overlap = overlaps(config)
@@ -66,6 +63,14 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
         bucket_spans.when_full(spans, shapes, moments) if overlap else [],
         bucket_spans.split_seconds(spans, compress_s) if overlap else [],
     )  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError for settings whose messages are not predicted here."""
+    if config.stages > 1:
+        raise ConfigError(f"stages={config.stages}: pipelines are predicted by `repro strategies`; type stages=1 here")
+    if config.hierarchical:
+        raise ConfigError("hierarchical=true: its messages inside a machine are not modelled; leave hierarchical out")
 
 
 def elsewhere(config: Config) -> Config:

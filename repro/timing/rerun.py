@@ -27,7 +27,7 @@ from repro.whole_files import write_whole
 
 def run(places: Sequence[Path], networks: Sequence[Network], out: Path | None) -> list[Row]:
     """Prints and returns a row for each run and network, the run's own first. Raises ConfigError."""
-    folders = [folder for place in places for folder in folders_in(place)]
+    folders = dict.fromkeys(folder for place in places for folder in folders_in(place))
     kept: list[tuple[Config, list[Row]]] = []
     left_out: list[ConfigError] = []
     for folder in folders:
@@ -92,6 +92,8 @@ def modelled(folder: Path, config: Config, networks: Sequence[Network]) -> list[
     }  # fmt: skip
     rows = [_row(what, seen["network"], str(seen["source"]), then)]
     for wire in networks:
+        if seen["source"] == "modelled" and wire == config.network:
+            continue  # that is its own row
         rows.append(_row(what, wire.name, "modelled", one.parts(wire.alpha_s, wire.beta_s_per_byte)))
     return rows
 

@@ -176,7 +176,9 @@ def _seconds(config: Config) -> tuple[float, float]:
     """Returns compute and compress of a step; both are published of the images that the paper has."""
     node = node_profile.published(config)
     steps = config.batch_per_node * config.accumulate / node.samples
-    return node.compute_s * steps, node.compress_s or 0.0
+    if node.compress_s is None:
+        raise ConfigError(f"algo={config.algo.name}: its seconds of compress are not published; leave it out")
+    return node.compute_s * steps, node.compress_s
 
 
 def _data(base: Config, blocks: Sequence[Block], algo: str, kind: str) -> Iterator[Row]:

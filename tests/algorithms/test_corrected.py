@@ -146,3 +146,18 @@ def test_without_momentum_there_is_no_velocity_and_one_of_an_older_state_is_pass
     assert not unlike(old, algorithm.state_dict())
     algorithm.load_state_dict(old)
     assert algorithm.velocity.numel() == 0
+
+
+def test_what_is_selected_and_not_delivered_still_waits() -> None:
+    """Rank 1 selects its entry 0 too, but that of rank 0 fills the update."""
+    choice = compose.algorithm("gtopk", {"boost": 3.0, "correction": 0.0, "gain": 1.0})
+
+    def body(collective):
+        boosted = algorithms.load(choice, 4)
+        boosted.density = 0.25
+        gradient = torch.zeros(4)
+        gradient[collective.rank] = [5.0, 1.0][collective.rank]
+        boosted.step(gradient, collective)
+        return boosted.waited.tolist()
+
+    assert on_ranks(2, body) == [[1.0, 2.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0]]

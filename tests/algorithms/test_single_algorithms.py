@@ -283,3 +283,15 @@ def test_oktopks_owners_are_balanced_anew_when_it_is_time() -> None:
     for first, second, third in on_ranks(size, body):
         assert torch.equal(first, second) and not torch.equal(second, third)
         assert third[1] > first[1]
+
+
+def test_the_variance_of_qadam_keeps_the_correction_of_the_step_at_which_it_was_frozen() -> None:
+    choice = compose.algorithm("qadam", {"warmup_steps": 3})
+
+    def body(collective):
+        adam = algorithms.load(choice, 16)
+        for _ in range(6):
+            update = adam.step(torch.ones(16), collective)
+        return update
+
+    assert torch.allclose(on_ranks(2, body)[0], torch.ones(16), atol=1e-3)

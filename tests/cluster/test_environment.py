@@ -87,6 +87,14 @@ def test_a_task_that_slurm_binds_to_its_own_cores_does_not_share_them_again(monk
     assert threads.of_each(config, 4) == 2, "the task is torchrun, whose ranks share its cores"
 
 
+def test_the_task_of_a_run_on_one_node_takes_what_slurm_gave_it(monkeypatch):
+    """It took all cores that it saw, and its bits followed from them."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "2")
+    one, two = compose(["nodes=1,2"])
+    assert (threads.of_each(one, 1), threads.of_each(two, 2)) == (2, 4)
+
+
 def test_batch_script_and_one_task_steps_are_no_environment():
     batch = {key: value for key, value in SRUN.items() if not key.startswith("SLURM_STEP")}
     assert discover({}) is None

@@ -93,9 +93,10 @@ def test_a_bad_line_is_the_users_error(sweep, tmp_path):
         slurm.read_line(array.manifest, 4)
     with pytest.raises(ConfigError, match="No such file"):
         slurm.read_line(tmp_path / "none.jsonl", 1)
-    (tmp_path / "other").write_text("hello\n")
-    with pytest.raises(ConfigError, match="not of a manifest"):
-        slurm.read_line(tmp_path / "other", 1)
+    for text in ("hello", '{"config": []}', '{"config": null}', '"x"'):
+        (tmp_path / "other").write_text(f"{text}\n")
+        with pytest.raises(ConfigError, match="not of a manifest"):
+            slurm.read_line(tmp_path / "other", 1)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is no text"):
         slurm.read_line(tmp_path / "binary", 1)

@@ -148,6 +148,9 @@ def test_a_whole_schedule_that_stopped_is_a_prefix_of_it_scaled_or_not() -> None
     lines = [{"kind": "eval", "epoch": 60.0}, {"kind": "step", "epoch": 60.5}]
     shorter, kept = finished_run._up_to_last_evaluation(whole, lines)
     assert (shorter.epochs, shorter.scale_schedule, kept) == (60, False, lines[:1])
+    for epoch in (0.0, 1e7):  # which ended the collection of all folders
+        with pytest.raises(finished_run.Damaged, match="before its first evaluation"):
+            finished_run._up_to_last_evaluation(whole, [{"kind": "eval", "epoch": epoch}])
 
 
 def test_a_run_that_was_killed_stopped_and_one_that_runs_did_not(made: Config, tmp_path: Path) -> None:

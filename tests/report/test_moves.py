@@ -48,3 +48,10 @@ def test_the_densities_are_those_of_the_schedule(words: list[str], per_epoch: in
     assert found == pytest.approx(expected)
     part = dataclasses.replace(config, density_warmup=[])
     assert moves.summed(part.density, part.density_warmup, per_epoch, steps) == pytest.approx(part.density * steps)
+
+
+def test_a_compressed_run_has_a_compressed_warm_up_of_its_density() -> None:
+    """10 epochs in 5: the warm-up of one takes half of one."""
+    made = made_up_groups.group("resnet20", "gtopk")
+    one = Group(**made | {"settings": made["settings"] | {"schedule_epochs": 10, "density_warmup": [0.004]}})
+    assert one.compressed and moves.at_densities(one, 64000) == pytest.approx({0.004: 6400, 0.001: 57600})

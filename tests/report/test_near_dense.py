@@ -133,3 +133,9 @@ def test_a_gain_wire_format_and_density_of_its_own_is_judged_by_runs_that_have_t
     assert near_dense.ending(results, 32, config.algo, 0.016) is None
     plain = dataclasses.replace(config.algo, wire="pairs")
     assert near_dense.ending(results, 32, plain, 0.032) == Ending(pytest.approx(-18), False)
+
+
+def test_the_longest_runs_are_those_of_the_figures_nodes() -> None:
+    runs = [ended(algo, 90.0, nodes, epochs) for algo in ("dense", "gtopk") for nodes, epochs in ((4, 50), (32, 141))]
+    beside = near_dense.longest(Results({}, {"one": {"groups": runs}}, made_up_results.REFERENCE), "gtopk", DENSITY)
+    assert beside and (beside.group.nodes, beside.group.epochs) == (4, 50)

@@ -4,19 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from made_up_groups import group
+from made_up_groups import group, run
 
 from repro.report import pairs
 from repro.report.group import Group
-
-
-def run(algo: str, epochs: int = 5, n_seeds: int = 1, **settings: Any) -> Group:
-    """A run of the first epochs of 141; `epochs` of its curve."""
-    made = group("resnet20", algo, n_seeds=n_seeds)
-    made["runs"] = [f"{name}-{epochs}-{settings}" for name in made["runs"]]
-    made["settings"] |= {"scale_schedule": False, "epochs": epochs} | settings
-    made["curve"] = made["curve"][:epochs]
-    return Group(**made)
 
 
 def test_seeds_are_paired_where_their_accuracies_are_kept() -> None:
@@ -120,3 +111,8 @@ def test_a_whole_schedule_is_whole() -> None:
         one.settings["epochs"] = 141
     pair = pairs.of(ours, dense)
     assert pair and pair.whole and pair.schedule == "141 epochs"
+
+
+def test_the_longest_pair_counts_before_one_of_more_seeds() -> None:
+    best = pairs.best([run("gtopk", 5), run("gtopk", 3, n_seeds=2)], [run("dense", 5), run("dense", 3, n_seeds=2)])
+    assert best and best.epoch == 5

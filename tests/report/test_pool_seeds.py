@@ -62,3 +62,11 @@ def test_seeds_that_were_evaluated_less_often_take_no_evaluations_from_the_other
     every = seldom | {"curve": there["curve"]}
     (all_of_them,) = pool_seeds.pool({"groups": pooled}, {"groups": [every]}, pytest.fail)["groups"]
     assert all_of_them["seeds"] == [0, 1, 7] and len(all_of_them["curve"]) == 5
+
+
+def test_the_middle_iteration_counts_how_many_runs_each_summary_stands_for() -> None:
+    there, new = group("resnet20", "gtopk"), group("resnet20", "gtopk", n_seeds=3)
+    new |= {"seeds": [7, 8, 9], "runs": ["7", "8", "9"]}
+    new["iteration_time"] = [new["iteration_time"][0] | {"compute_s": 0.2}]
+    pooled = pool_seeds.of_both(there, new)
+    assert (pooled["timed_runs"], pooled["iteration_time"][0]["compute_s"]) == (4, 0.2)

@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 
 import pytest
+from made_up_groups import run
 
 from repro.figures import claims, momentum, select_from_k_times_P
 from repro.report import prefixes, same_settings, summaries
@@ -127,3 +128,17 @@ def test_a_prefix_has_the_whole_runs_of_its_setting_at_its_last_epoch() -> None:
 def results(committed: Results, own: list[Group], convergence: list[Group]) -> Results:
     made = {OF: own, "convergence": convergence}
     return dataclasses.replace(committed, summaries={name: {"groups": list(map(vars, made[name]))} for name in made})
+
+
+def test_the_epoch_before_a_drop_is_a_mean_and_the_one_after_it_is_not() -> None:
+    one = run("gtopk", epochs=10, lr_drops=[5.0])
+    assert [prefixes.averaged(one, epoch) for epoch in (4, 5, 6)] == [1, 5, 1]
+
+
+def test_of_means_alone_those_of_most_seeds_are_told() -> None:
+    few, many = (
+        dataclasses.replace(run("gtopk", n_seeds=n), seed_accuracies=[], seeds=list(range(first, first + n)))
+        for n, first in ((2, 0), (3, 5))
+    )
+    (pooled,) = prefixes.at_epoch([few, many], 5)
+    assert (pooled.n, pooled.accuracies) == (3, {})

@@ -293,7 +293,7 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         said = json.loads(file.read_text())
         if "timed_on" not in said:
             said |= {"cpu": "Another", "processor": {"name": "Another"}, "rates": {"float32_gflops": 3.0}}
-            said["versions"] = {"torch": "0.1"}
+            said |= {"versions": {"torch": "0.1"}, "git": {"commit": "0123"}}
             file.write_text(json.dumps(said))
         loop.run(run, before_a_run)
         return json.loads(file.read_text())
@@ -312,7 +312,8 @@ def test_what_was_timed_stays_with_its_machine_when_another_one_goes_on(tmp_path
         said = stopped_elsewhere_after(step)
         assert (timed_by()["cpu"], timed_by()["rates"]) == ("Another", {"float32_gflops": 3.0})
         assert timed_by()["versions"] == {"torch": "0.1"}, "of the machine that timed, not of the one that goes on"
-        assert said["cpu"] == here["cpu"] and timed_by()["git"] == here["git"]
+        assert timed_by()["git"] == {"commit": "0123"}, "where the run was begun"
+        assert said["cpu"] == here["cpu"] and said["git"] == here["git"]
         assert group()["seed_rates"] == [], "two machines trained"
     sessions = [(one["cpu"], one["resumed_at"]) for one in [*said["earlier"], said]]
     assert sessions == [("Another", 0), *[(here["cpu"], 2)] * 2]

@@ -164,6 +164,21 @@ def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
     assert equal(bits(run.folder / "damaged-2"), whole)
 
 
+def test_metrics_of_whole_epochs_without_a_checkpoint_are_kept_aside(tmp_path, capsys):
+    """A finished run whose checkpoints had been removed lost them without a word, once a byte of them had changed."""
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3")
+    loop.run(run)
+    metrics = run.folder / "metrics.jsonl"
+    shutil.rmtree(run.folder / "checkpoints")
+    metrics.write_bytes(metrics.read_bytes() + b"\n")
+    before = metrics.read_bytes()
+    loop.run(run)
+    aside = run.folder / "damaged-1"
+    said = capsys.readouterr().err
+    assert f"from its first step: no checkpoint of its steps is left; what was there is in {aside}\n" in said
+    assert (aside / "metrics.jsonl").read_bytes() == before
+
+
 def test_only_every_second_epoch_is_saved_and_the_end(tmp_path, capsys):
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=4", "epochs=3", "checkpoint_epochs=2")  # epochs of 4 steps
     loop.run(run)

@@ -90,6 +90,21 @@ def test_a_session_that_may_round_unlike_says_so(config: Config, capsys: pytest.
         assert f"after step 3{expected}" in capsys.readouterr().err
 
 
+def test_a_start_that_trained_nothing_hides_no_other_rounding(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With one between, which failed before its first step, a session went on with other threads without a word."""
+    file = config.folder / "provenance.json"
+    with open_folder(config) as folder:
+        folder.resume(0)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"threads": -1}))
+    with open_folder(config):
+        pass  # it ends before it goes on
+    with open_folder(config) as folder:
+        folder.resume(3)
+    assert "after step 3 (with another number of threads, which may round unlike)" in capsys.readouterr().err
+
+
 def test_other_gpus_are_told_and_another_of_them_is_not() -> None:
     def session(device: str, *gpus: str) -> dict[str, object]:
         return {"device": device, "gpus": list(gpus)}

@@ -281,6 +281,17 @@ def test_a_key_that_a_map_does_not_read_is_refused(typed: str) -> None:
         cli.app(["map", "model=resnet20", "nodes=2", "algo=dense", "--show", typed], standalone_mode=False)
 
 
+@pytest.mark.parametrize("typed", ["nodes=1", "hierarchical=true", "stages=2", "model=lstm"])
+def test_what_has_no_map_is_refused_before_anything_is_timed(typed: str, tmp_path: Path) -> None:
+    """One node had a false map, others were refused once a file was there, and text by a key that nobody typed."""
+    key, out = typed.partition("=")[0], tmp_path / "map.json"
+    words = ["model=resnet20", "nodes=2", "algo=dense,topk", "tradeoff.node=0.1+0.1"]
+    words = [word for word in words if not word.startswith(key)]
+    with pytest.raises(ConfigError, match=rf"^{typed}"):
+        cli.app(["map", *words, typed, "--out", str(out)], standalone_mode=False)
+    assert not out.exists()
+
+
 def test_regions_are_neighbours_of_one_name() -> None:
     cells = {(0, 0): "a", (1, 0): "a", (2, 0): "b", (2, 1): "a", (1, 1): "b", (0, 1): "b"}
     found = sorted((name, len(region)) for name, region in figure.regions(cells))

@@ -36,9 +36,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> list[Config]:
 def test_on_its_own_network_a_run_takes_what_it_recorded_and_elsewhere_what_the_formula_says(
     finished: list[Config],
 ) -> None:
-    networks = [named_network(name) for name in ("ethernet1g", "ethernet10g")]
+    networks = [dataclasses.replace(named_network("ethernet1g"), name="again"), named_network("ethernet10g")]
     for one in finished:
         own, again, fast = rerun.modelled(one.folder, one, networks)
+        assert rerun.modelled(one.folder, one, [named_network("ethernet1g")]) == [own], "one row, not two"
         before = run_folder.summary(one.folder)
         assert own["communicate_s"] == before["communicate_s"]
         assert again["communicate_s"] == pytest.approx(own["communicate_s"], rel=1e-6)

@@ -150,6 +150,14 @@ def test_curves_of_one_precision_are_compared_the_planned_one_where_it_says_as_m
     assert to_target.cell(missed, ()) == "– (best 49.0 %, on CIFAR-10)"
 
 
+def test_where_no_run_reached_the_target_the_longest_are_compared() -> None:
+    """Runs cut short in the planned precision stood beside another algorithm's whole ones, 13 points below."""
+    whole = [replace(g, settings=g.settings | {"precision": "bfloat16"}) for g in groups()]
+    short = [replace(g, curve=g.curve[:1], settings=g.settings | {"epochs": 1}) for g in groups()]
+    planned = list(own("algo=dense,topk").values())
+    assert to_target.comparable(0.999, planned, [*short, *whole]) == whole
+
+
 def at(nodes: int, *of: Group) -> list[Group]:
     return [replace(group, settings=group.settings | {"nodes": nodes}) for group in of]
 

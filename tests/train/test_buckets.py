@@ -201,3 +201,7 @@ def test_after_a_bucket_that_one_rank_refuses_that_rank_sends_nothing():
 def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite"):
         loop.run(config(tmp_path, "algo=dense", "steps=20", "lr=1e30", "bucket_mb=0.3", "overlap=on"))
+
+
+def test_no_bucket_is_full_before_the_one_in_front_of_it():
+    assert bucket_spans.when_full([slice(5, 9), slice(0, 5)], [(5,), (4,)], [0.1, 0.2]) == [0.2, 0.2]

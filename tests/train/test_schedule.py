@@ -78,3 +78,9 @@ def test_a_scaled_drop_is_at_the_step_where_its_epoch_begins() -> None:
     assert 900 / 190 * 95 / 15 < 30
     drop = [schedule.learning_rate(step / 190, short) / PAPER.lr for step in (899, 900)]
     assert drop == pytest.approx([1, PAPER.lr_drop_factor])
+
+
+def test_the_last_epoch_of_the_warm_up_is_of_the_warm_up() -> None:
+    (config,) = compose(["experiment=convergence", "model=resnet20", "algo=dense", "seed=0", "nodes=4"])
+    config = dataclasses.replace(config, lr_warmup_epochs=10)
+    assert schedule.learning_rate(9.9, config) == pytest.approx(0.025 + 0.075 * 0.99)
