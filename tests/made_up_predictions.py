@@ -11,6 +11,7 @@ from repro.timing import node_profile, predict
 def tradeoff() -> dict[str, Any]:
     """Two networks by two: gTop-k on the slower, dense on the faster; with latency, averages in the background."""
     grid = {"over_second": [[3, 1], [3, 1.5]], "over_dense": [[4, 1], [4, 1.5]], "over_exact": [[4, 1], [4, 1.5]]}
+    grid["over_before"] = [[1, 1.01], [1, 1.5]]
     return {
         "node": "paper",
         "density": 0.001,

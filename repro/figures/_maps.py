@@ -30,6 +30,7 @@ def cells(results: Results, nodes: int) -> list[Row]:
             "its options": ", ".join(f"{name} {value}" for name, value in options[one["fastest"][y][x]].items()),
             "below dense (points)": below and below[one["fastest"][y][x]],
             **{name: one[name][y][x] for name in ("over_second", "over_dense", "over_exact")},
+            "over_before": one["over_before"][y][x] if "over_before" in one else None,  # an older file
         }
         for one in summary.get("maps", [])
         if one["nodes"] == nodes

@@ -1,8 +1,10 @@
 """Lists the bandwidths at which another algorithm becomes the fastest (not in the paper)."""
 
 import itertools
+import math
 
 from repro.figures import _draw, _maps
+from repro.iteration_time import TIE
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -13,7 +15,11 @@ LATENCIES = (30e-6, 1e-3)  # seconds: a good Ethernet, and a wide-area or crowde
 
 
 def table(results: Results) -> list[Row]:
-    """Returns for each model, P, latency and set of algorithms the fastest in each range of bandwidths, and gains."""
+    """Returns for each model, P, latency and set of algorithms the fastest in each range of bandwidths, and gains.
+
+    One that is nowhere in its range more than TIE ahead of the one before counts as equal (=), and as no flip: a
+    prediction is not as good as that.
+    """
     rows = [row for nodes in NODES for row in _maps.cells(results, nodes) if row["alpha_s"] in LATENCIES]
     groups = itertools.groupby(rows, key=lambda row: (row["model"], row["nodes"], row["relax"], row["alpha_s"]))
     return [_row(*key, list(own)) for key, own in groups]
@@ -21,9 +27,11 @@ def table(results: Results) -> list[Row]:
 
 def _row(model: str, nodes: int, relax: str, alpha_s: float, cells: list[Row]) -> Row:
     stretches = [list(own) for _, own in itertools.groupby(cells, key=lambda cell: cell["fastest"])]
+    flips = [max(cell["over_before"] or math.inf for cell in own) > TIE for own in stretches]
     names = [
-        _draw.algo_name(own[0]["fastest"]) + (f" from {_maps.bandwidth(own[0]['bits_per_s'])}" if place else "")
-        for place, own in enumerate(stretches)
+        _draw.algo_name(own[0]["fastest"])
+        + (f" from {_maps.bandwidth(own[0]['bits_per_s'])}{'' if flip else ' (=)'}" if place else "")
+        for place, (own, flip) in enumerate(zip(stretches, flips, strict=True))
     ]
     return {
         "model": _draw.model_name(model),
@@ -31,7 +39,7 @@ def _row(model: str, nodes: int, relax: str, alpha_s: float, cells: list[Row]) -
         "among": "exact and compressed gradients" if relax == "compressed" else "averaged weights too",
         "latency": _maps.latency(alpha_s),
         f"fastest at {_maps.bandwidth(cells[0]['bits_per_s'])} and above": "; ".join(names),
-        "flips": len(stretches) - 1,
+        "flips": sum(flips[1:]),
         "over dense there": cells[0]["over_dense"],
         f"over dense at {_maps.bandwidth(cells[-1]['bits_per_s'])}": cells[-1]["over_dense"],
         "source": "simulated",

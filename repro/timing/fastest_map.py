@@ -33,6 +33,7 @@ from repro.whole_files import write_whole
 
 OUT = Path("results/summaries/tradeoff.json")
 COMPRESSED_AT = 32  # nodes whose messages are there when compress is timed: those of the figure
+OVER = ("over_second", "over_dense", "over_exact", "over_before")
 MAPS = RELAXES[1:]  # the algorithms among which a map names the fastest
 
 
@@ -247,20 +248,24 @@ def fastest(
 ) -> dict[str, list[list[float]]]:
     """Returns for each latency and bandwidth which of `names` is the fastest, and how many times as fast as others.
 
-    The others are the second, plain dense, and the best of `exact`; the ratios have three digits. One that is alone is
-    second too.
+    The others are the second, plain dense, the best of `exact`, and the one whose place it took as bandwidth grows
+    (itself where there is none); the ratios have three digits. One that is alone is second too.
     """
-    cells: dict[str, list[list[float]]] = {"fastest": [], "over_second": [], "over_dense": [], "over_exact": []}
+    cells: dict[str, list[list[float]]] = {"fastest": [], **{name: [] for name in OVER}}
     for alpha in alpha_s:
         for line in cells.values():
             line.append([])
+        before = now = ""
         for bits in bits_per_s:
             seconds = {name: one.seconds(alpha, 8 / bits) for name, one in among.items()}
             first, second = (2 * sorted(seconds, key=seconds.__getitem__))[:2]
+            if first != now:
+                before, now = now or first, first
             others = {
                 "over_second": seconds[second],
                 "over_dense": seconds["dense"],
                 "over_exact": min(seconds[name] for name in exact),
+                "over_before": seconds[before],
             }
             cells["fastest"][-1].append(names.index(first))
             for name, other in others.items():

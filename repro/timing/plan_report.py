@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repro import screen
+from repro.iteration_time import TIE
 from repro.json_text import json_text
 from repro.screen import milliseconds
 from repro.tables import Row
 from repro.timing import predict, to_target
-from repro.timing.planner import TIE, Choice
+from repro.timing.planner import Choice
 from repro.whole_files import write_whole
 
 SHOWN = 10

@@ -15,15 +15,13 @@ from dataclasses import dataclass, field
 from repro import screen
 from repro.comm.bucket_spans import MB
 from repro.config.schema import Config, ConfigError
-from repro.iteration_time import IterationTime
+from repro.iteration_time import TIE, IterationTime
 from repro.report.group import Group
 from repro.report.time_to_target import Reach
 from repro.timing import node_profile, predict, to_target
 from repro.timing.predict import RELAXES, Iteration
 from repro.train import ending
 from repro.waiting import track
-
-TIE = 1.02  # ours: times the fastest iteration
 
 
 @dataclass(frozen=True)

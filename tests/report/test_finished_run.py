@@ -12,7 +12,7 @@ from tiny_runs import bits, config, equal
 from repro import cli
 from repro.commands.run import before_a_run
 from repro.config.compose import compose
-from repro.config.schema import Config
+from repro.config.schema import Config, ConfigError
 from repro.report import finished_run, summaries
 from repro.report.from_run_folders import collect
 from repro.runs import lock, run_folder, same_data, status, status_file
@@ -178,3 +178,22 @@ def test_a_run_that_failed_behind_its_status_is_not_damaged(
     file.write_text(json.dumps(said | {"state": "failed", "step": said["step"] + step}))
     (why,) = collect(tmp_path, stopped=True)[1]
     assert ("does not have each of the" in why) == missing and ("another schedule" in why) != missing
+
+
+def test_no_name_of_an_experiment_is_passed_over(made: Config, tmp_path: Path) -> None:
+    """A typo was, beside a name that there is."""
+    copied(made, tmp_path, "one")
+    name = next(path.name for path in tmp_path.iterdir())
+    with pytest.raises(ConfigError, match=f"^--only convergance: .* has no runs of it; there are {name}"):
+        collect(tmp_path, only=[name, "convergance"])
+
+
+def test_a_folder_that_may_not_be_read_is_said_to_be_left_out(
+    made: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's run was missing without a word. Root may read all, so that the answer is made up."""
+    copied(made, tmp_path, "one")
+    place = tmp_path / "default" / "theirs"
+    place.mkdir(parents=True)
+    monkeypatch.setattr(run_folder.os, "access", lambda path, mode: path != place)
+    assert f"{place}: it may not be read" in collect(tmp_path)[1]

@@ -270,7 +270,20 @@ def test_the_committed_map_has_the_accuracies_of_the_committed_runs() -> None:
 
 def test_an_algorithm_that_is_alone_on_a_map_is_its_own_second() -> None:
     cells = fastest_map.fastest({"dense": predicted("algo=dense")}, ["dense"], [1e9], [0.0], ["dense"])
-    assert cells == {"fastest": [[0]], "over_second": [[1]], "over_dense": [[1]], "over_exact": [[1]]}
+    assert cells == {"fastest": [[0]], **dict.fromkeys(fastest_map.OVER, [[1]])}
+
+
+def test_one_that_takes_over_is_compared_with_the_one_before_it() -> None:
+    """A flip is one where it gets ahead of that; of the second it may be a copy."""
+    sparse = predicted("algo=gtopk")
+    among = {"dense": predicted("algo=dense"), "gtopk": dataclasses.replace(sparse, compress_s=sparse.compress_s + 0.1)}
+    among["again"] = among["dense"]
+    networks = [1e7, 1e8, 1e13]
+    cells = fastest_map.fastest(among, ["dense"], networks, [0.0], list(among))
+    (names,), (second,), (before,) = cells["fastest"], cells["over_second"], cells["over_before"]
+    assert names == [1, 1, 0] and before[:2] == [1, 1] and second[2] == 1
+    slow, fast = (among[name].seconds(0.0, 8 / networks[2]) for name in ("gtopk", "dense"))
+    assert before[2] == pytest.approx(slow / fast, rel=5e-3) and before[2] > 1
 
 
 @pytest.mark.parametrize("typed", ["network=ethernet1g", "network.alpha_s=1e-3", "node=measured"])
