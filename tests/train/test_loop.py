@@ -264,3 +264,27 @@ def test_a_slow_upload_to_wandb_is_no_rank_that_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(Mirror, "finish", lambda *_, **__: time.sleep(3))
     summary = loop.run(config(tmp_path, *QUICK, "nodes=2", "steps=1"))
     assert summary["state"] == "done"
+
+
+def test_what_a_message_hides_is_no_compression_less(tmp_path, monkeypatch):
+    """Seconds of communication beside backward are not in those of the algorithm, nor taken from them."""
+    times = []
+
+    def stepped(worker, step, batches, lr, density):
+        real = worker.algorithm.step
+
+        def beside(gradient, collective):
+            collective.seconds += 5.0
+            collective.hidden_s += 5.0
+            return real(gradient, collective)
+
+        worker.algorithm.step = beside
+        done = train_step(worker, step, batches, lr, density)
+        worker.algorithm.step = real
+        times.append(done.time)
+        return done
+
+    monkeypatch.setattr(training, "train_step", stepped)
+    loop.run(config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=2"))
+    assert len(times) == 4
+    assert all(time.hidden_s == 5 <= time.communicate_s and -1 < time.compress_s < 4 for time in times)
