@@ -17,8 +17,8 @@ LATENCIES = (30e-6, 1e-3)  # seconds: a good Ethernet, and a wide-area or crowde
 def table(results: Results) -> list[Row]:
     """Returns for each model, P, latency and set of algorithms the fastest in each range of bandwidths, and gains.
 
-    One that is nowhere in its range more than TIE ahead of the one before counts as equal (=), and as no flip: a
-    prediction is not as good as that.
+    One that is nowhere in its range more than TIE ahead of the last that was no such one counts as equal to it (=), and
+    as no flip: a prediction is not as good as that.
     """
     rows = [row for nodes in NODES for row in _maps.cells(results, nodes) if row["alpha_s"] in LATENCIES]
     groups = itertools.groupby(rows, key=lambda row: (row["model"], row["nodes"], row["relax"], row["alpha_s"]))

@@ -19,6 +19,7 @@ from repro import screen
 from repro.config.compose import named_network
 from repro.config.groups import group_options
 from repro.config.schema import Config, ConfigError
+from repro.iteration_time import TIE
 from repro.json_text import json_text
 from repro.report import same_machine, summaries
 from repro.report.from_run_folders import MACHINE
@@ -248,24 +249,28 @@ def fastest(
 ) -> dict[str, list[list[float]]]:
     """Returns for each latency and bandwidth which of `names` is the fastest, and how many times as fast as others.
 
-    The others are the second, plain dense, the best of `exact`, and the one whose place it took as bandwidth grows
-    (itself where there is none); the ratios have three digits. One that is alone is second too.
+    The others are the second, plain dense, the best of `exact`, and the one whose place it took as bandwidth grows:
+    the last that got more than TIE ahead of the one before, or the first. The ratios have three digits. One that is
+    alone is second too.
     """
     cells: dict[str, list[list[float]]] = {"fastest": [], **{name: [] for name in OVER}}
     for alpha in alpha_s:
         for line in cells.values():
             line.append([])
-        before = now = ""
+        standing = now = ""
+        ahead = 1.0
         for bits in bits_per_s:
             seconds = {name: one.seconds(alpha, 8 / bits) for name, one in among.items()}
             first, second = (2 * sorted(seconds, key=seconds.__getitem__))[:2]
             if first != now:
-                before, now = now or first, first
+                standing = now if ahead > TIE else standing or first
+                now, ahead = first, 1.0
+            ahead = max(ahead, seconds[standing] / seconds[first])
             others = {
                 "over_second": seconds[second],
                 "over_dense": seconds["dense"],
                 "over_exact": min(seconds[name] for name in exact),
-                "over_before": seconds[before],
+                "over_before": seconds[standing],
             }
             cells["fastest"][-1].append(names.index(first))
             for name, other in others.items():

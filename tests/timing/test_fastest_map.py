@@ -286,6 +286,25 @@ def test_one_that_takes_over_is_compared_with_the_one_before_it() -> None:
     assert before[2] == pytest.approx(slow / fast, rel=5e-3) and before[2] > 1
 
 
+class Seconds:
+    """An iteration that takes these on networks of 1, 2 and 3 bits a second."""
+
+    def __init__(self, *seconds: float):
+        self.of = dict(zip((8, 4, 8 / 3), seconds, strict=True))
+
+    def seconds(self, alpha_s: float, beta_s_per_byte: float) -> float:
+        return self.of[beta_s_per_byte]
+
+
+def test_of_small_leads_the_last_may_be_a_large_one() -> None:
+    """The second is 1 % ahead of the first, and the third 1 % ahead of the second, but 3 % ahead of the first."""
+    among = {"dense": Seconds(1.0, 1.0, 1.03), "b": Seconds(1.01, 0.99, 1.01), "c": Seconds(1.02, 1.0, 1.0)}
+    cells = fastest_map.fastest(among, ["dense"], [1, 2, 3], [0.0], list(among))
+    assert cells["fastest"] == [[0, 1, 2]] and cells["over_before"] == [[1, 1.01, 1.03]]
+    among |= {"b": Seconds(1.1, 0.9, 1.01)}  # a flip of its own
+    assert fastest_map.fastest(among, ["dense"], [1, 2, 3], [0.0], list(among))["over_before"] == [[1, 1.11, 1.01]]
+
+
 @pytest.mark.parametrize("typed", ["network=ethernet1g", "network.alpha_s=1e-3", "node=measured"])
 def test_a_key_that_a_map_does_not_read_is_refused(typed: str) -> None:
     """A network was ignored, and node= asked for the lab."""
