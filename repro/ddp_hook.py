@@ -38,7 +38,8 @@ class State:
     Each backward through DDP is a step of the algorithm. Make all but the last before an `optimizer.step()`, and those
     whose gradients you throw away (a GAN's discriminator has some of its generator's step), inside DDP's `no_sync()`:
     else the update would be sent once more with the next gradient, and residuals would keep what was thrown away. With
-    the optimizer given here, a second backward before its step raises ConfigError.
+    the optimizer given here, a second backward before its step raises ConfigError, unless on_nonfinite="skip", as a
+    scaler leaves steps out.
 
     The optimizer must have no momentum where the algorithm or `correction` brings one, or a gain stands in its place:
     gtopk_corrected, gtopk_exact, onebit and scalecom have a gain of 10 unless gain=1 is given, and updates 10 times as

@@ -82,6 +82,8 @@ def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest
     for name in groups.NESTED:
         (said,) = explain.explain(name)
         assert said.startswith(f"{name}: has the keys {name}.")
+    first, own = explain.explain("algo=demo")
+    assert first.startswith("algo=demo: ") and "algo.top" in own and "algo.route" not in own
     cli.app(["run", "--explain", "density"], standalone_mode=False)
     said = capsys.readouterr().out
     assert "share rho of the gradient's entries" in said and "at least 1e-12 and at most 1" in said

@@ -90,8 +90,8 @@ def of_each(config: Config, local_size: int) -> int:
     Where SLURM binds tasks to cores this process sees its own alone, which are not to be shared again.
     """
     cores = len(os.sched_getaffinity(0))
-    alone = find_place(config) is not None or config.nodes == 1
-    of_task = environment.cpus_of_task() if alone else None
+    is_task = find_place(config) is not None or config.nodes == 1
+    of_task = environment.cpus_of_task() if is_task else None
     mine = min(cores, of_task) if of_task is not None else cores // local_size
     return config.threads or max(1, mine)
 

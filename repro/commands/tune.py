@@ -71,7 +71,7 @@ def tune(
     refuse(overrides, ("stages", "cuts"), "pipelines are predicted by `repro strategies`")
     values, rest = take(overrides, OWN)
     swept, given = take(rest, CANDIDATES)
-    typed = dict.fromkeys(values["bucket_mb"].split(","))
+    typed = values["bucket_mb"].split(",")
     sizes = list(dict.fromkeys(None if size == "null" else number("bucket_mb", size, 0) for size in typed))
     node_seconds(values["node"])
     if out is not None:

@@ -17,7 +17,7 @@ from repro.config import groups
 from repro.config.parts import Algo, Network
 from repro.config.schema import Config, ConfigError, from_dict
 from repro.config.sweeps import check_groups, check_one_folder, network_files, once, parse, points
-from repro.config.values import check_range, convert
+from repro.config.values import check_range, convert, required
 
 
 def typed(overrides: list[str], defaults: dict[str, str] | None = None) -> list[Config]:
@@ -127,7 +127,7 @@ def _compose_one(overrides: list[str]) -> Config:
             if text not in chosen:
                 name = text.partition("=")[0]
                 group = name.partition(".")[0]
-                chooses = f" ({group}={values[group]['name']})" if "." in name and group in groups.KINDS else ""
+                chooses = f" ({group}={values[group].get('name')})" if "." in name and group in groups.KINDS else ""
                 groups.check_key(name, known, text + chooses)
                 *path, last = name.split(".")
                 value = parse(text).value()
@@ -166,8 +166,8 @@ def _with_options(group: str, kind: Any, values: Any, experiment: str) -> dict[s
     if "name" not in values:
         raise ConfigError(f"conf/{group}: an option without a name; each file there begins with `name: ...`.")
     about = declared(group, values["name"])
-    if group == "algo" and "sparse" not in values:
-        raise ConfigError(f"conf/algo/{values['name']}.yaml: write `sparse: true` if it has a density, else false.")
+    if lacks := [name for name in required(kind) if name not in values]:
+        raise ConfigError(f"conf/{group}/{values['name']}.yaml lacks {', '.join(lacks)}; docs/adding.md says more.")
     for name in fields.keys() & values.keys():  # first, as bounds of options may name them
         check_range(f"{group}.{name}", values[name], fields[name])
     options = {name: value for name, value in values.items() if name not in {*fields, *groups.ABOUT}}

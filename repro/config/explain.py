@@ -53,7 +53,7 @@ def explain(key: str) -> Iterator[str]:
     if name and group in groups.GROUPS:
         groups.check_option(group, name)
         yield f"{key}: {head(group, name)}"
-        own = sorted(one for one in options() if one in {f"{group}.{each}" for each in declared(group, name)})
+        own = sorted({f"{group}.{each}" for each in declared(group, name)}.intersection(options()))
         if own:
             yield f"  has the keys {', '.join(own)}; --explain {own[0]} explains one"
         return

@@ -37,6 +37,13 @@ def key(*, default: Any = dataclasses.MISSING, result: bool = True, **bounds: fl
     return field(default=default, metadata=metadata)
 
 
+@cache  # asked for every point of a sweep
+def required(kind: Any) -> tuple[str, ...]:
+    """Returns the fields of a dataclass that have no default."""
+    missing = dataclasses.MISSING
+    return tuple(f.name for f in dataclasses.fields(kind) if f.default is missing and f.default_factory is missing)
+
+
 hints_of = cache(get_type_hints)  # which takes longer than all the checks
 
 

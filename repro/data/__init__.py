@@ -37,6 +37,8 @@ from repro.rng import derive
 if TYPE_CHECKING:
     from torch import Tensor
 
+EACH_HAS = ("load", "status", "content", "prepare", "training_images")  # of the modules of this folder
+
 
 class Samples(Protocol):
     """Describes labelled images, or sequences of words, that can be read in any order."""
@@ -140,10 +142,7 @@ def training_images(data: Data) -> int:
 
 def test_images(data: Data) -> int:
     """Returns how many images there are to test with, at most; does not ask whether they are there."""
-    module = _module(data.name)
-    if not hasattr(module, "test_images"):
-        raise ConfigError(f"repro/data/{data.name}.py defines no test_images; docs/adding.md says what it needs.")
-    return int(module.test_images(data))
+    return int(_module(data.name, "test_images").test_images(data))
 
 
 def in_memory(data: Data) -> int:
@@ -218,13 +217,12 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
-def _module(name: str) -> Any:
+def _module(name: str, *also: str) -> Any:
+    """Returns the module of a data set. Raises ConfigError where it lacks what each has, or `also`."""
     if name not in names():
         hint = near(name, names(), "{}")
         raise ConfigError(f"There is no data set {name!r}.{hint} Choose one of {', '.join(names())}.")
     module = importlib.import_module(f"{__name__}.{name}")
-    if lacks := [
-        one for one in ("load", "status", "content", "prepare", "training_images") if not hasattr(module, one)
-    ]:
+    if lacks := [one for one in (*EACH_HAS, *also) if not hasattr(module, one)]:
         raise ConfigError(f"repro/data/{name}.py defines no {', '.join(lacks)}; docs/adding.md says what it needs.")
     return module

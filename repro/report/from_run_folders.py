@@ -52,7 +52,8 @@ def collect(
     if unknown := [name for name in only if name not in begun]:
         raise ConfigError(f"--only {', '.join(unknown)}: {runs} has no runs of it; there are {', '.join(begun)}.")
     places = [place for place in folders if not only or place.parent.name in only]
-    left_out += [f"{place}: it may not be read" for place in hidden(runs)]
+    theirs = [place for place in hidden(runs) if not only or {place.name, place.parent.name} & set(only)]
+    left_out += [f"{place}: it may not be read" for place in theirs]
     for place in places:
         try:
             run = read_run(place, stopped)

@@ -111,8 +111,8 @@ class RunFolder:
         self._save_provenance()
         why = f": {'; '.join(passed_over)}" if passed_over else ""
         if step:
-            steps = list(same_code.trained_with({"earlier": self.provenance["earlier"]}))
-            other = provenance.rounds_unlike(steps[0] if steps else self.provenance, self.provenance)
+            last = next(same_code.trained_with({"earlier": self.provenance["earlier"]}), self.provenance)
+            other = provenance.rounds_unlike(last, self.provenance)
             self.progress.say(f"resuming {self.folder} after step {step}{other}{why}")
             if code := same_code.changed(self.provenance, self.config):
                 self.progress.say(

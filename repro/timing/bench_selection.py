@@ -136,8 +136,8 @@ def measure_merges(repeats: int, out: Path) -> list[Row]:
     """Writes out/merge.jsonl: seconds to merge two vectors of k entries, to sum RANKS of them, to scatter one.
 
     SparDL and the parameter server sum vectors, Top-k the messages as they came. The two that are merged have no entry
-    in common, which makes the longest walk. Each action is repeated by itself, because a rank has
-    just received what it merges, and so has it in its cache.
+    in common, which makes the longest walk. Each action is repeated by itself, because a rank has just received what it
+    merges, and so has it in its cache.
     """
     torch.set_num_threads(1)
     generator, rows = torch.Generator().manual_seed(0), []

@@ -33,6 +33,17 @@ def halves(monkeypatch: pytest.MonkeyPatch) -> Algo:
     return dataclasses.replace(compose(["algo=topk"])[0].algo, name="halves", file="halves")
 
 
+@pytest.mark.parametrize("lacks", ["test_images", "content"])
+def test_a_data_set_that_lacks_a_function_names_it(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in an AttributeError."""
+    names = {*data.EACH_HAS, "test_images"} - {lacks}
+    module = types.SimpleNamespace(**dict.fromkeys(names, lambda *_: 1))
+    monkeypatch.setitem(sys.modules, "repro.data.mine", module)
+    monkeypatch.setattr(data, "names", lambda: ["mine"])
+    with pytest.raises(ConfigError, match=rf"^repro/data/mine.py defines no {lacks}; docs/adding.md"):
+        data.test_images(dataclasses.replace(compose([])[0].data, name="mine"))
+
+
 def test_messages_that_are_not_linear_in_k_are_refused_or_selected_in_full(
     halves: Algo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,8 +229,13 @@ def test_a_new_algorithm_declares_its_options(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ConfigError, match="Did you mean epochs"):
         compose(["experiment=typo"])
     (conf / "algo" / "torn.yaml").write_text("name: [")
-    with pytest.raises(ConfigError, match="torn"):
-        compose(["algo=torn"])
+    with pytest.raises(ConfigError, match="torn.yaml, line 1: expected the node content"):
+        compose(["algo=torn", "nodes=2"])
+    (conf / "algo" / "dense_or_not.yaml").write_text("name: dense_or_not\n")
+    with pytest.raises(ConfigError, match="^conf/algo/dense_or_not.yaml lacks sparse; docs/adding.md"):
+        compose(["algo=dense_or_not"])
+    with pytest.raises(ConfigError, match=r"^algo.gain=2 \(algo=dense\): .* algo.gain. This algo has no options"):
+        compose(["algo=dense", "algo.gain=2"])
     (conf / "algo" / "empty.yaml").write_text("sparse: true\n")
     with pytest.raises(ConfigError, match="without a name"):
         compose(["algo=empty"])
