@@ -6,11 +6,13 @@ OpenMP a limit ends the process without a helpful message.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from repro import algorithms
 from repro.config.schema import Config, ConfigError
 
 FILES = 40  # that a process has open beside its connections: code, data, the run folder, the mirror
@@ -23,23 +25,33 @@ def check(config: Config) -> None:
     processes = config.cluster.name in ("processes", "lab")
     kind, other = ("processes", "") if processes else ("threads", " or cluster=processes")
     files = _raise("RLIMIT_NOFILE")
-    _refuse(config, kind, "open files", lambda nodes: open_files(nodes, processes), files, f"`ulimit -Hn`{other}")
+    groups = groups_of_sockets(config)
+    need = functools.partial(open_files, processes=processes, groups=groups)
+    _refuse(config, kind, "open files", need, files, f"`ulimit -Hn`{other}")
     room = tasks_left()
-    _refuse(config, kind, "tasks more", lambda nodes: tasks(nodes, processes, config.threads or 1), room,
+    _refuse(config, kind, "tasks more", lambda nodes: tasks(nodes, processes, config.threads or 1, groups), room,
             "`ulimit -u`, or the limit on tasks of this container or service")  # fmt: skip
 
 
-def open_files(nodes: int, processes: bool) -> int:
+def groups_of_sockets(config: Config) -> int:
+    """Returns how often every two ranks are connected: averages in the background have sockets of their own."""
+    if config.cluster.messages == "memory":
+        return 0
+    return 2 if algorithms.delay(config.algo) else 1
+
+
+def open_files(nodes: int, processes: bool, groups: int = 1) -> int:
     """Returns how many files one process opens at most: gloo connects every two ranks; each listens and has a loop."""
-    return FILES + (4 * nodes if processes else nodes * (nodes + 3))
+    return FILES + groups * (4 * nodes if processes else nodes * (nodes + 3))
 
 
-def tasks(nodes: int, processes: bool, threads: int) -> int:
+def tasks(nodes: int, processes: bool, threads: int, groups: int = 1) -> int:
     """Returns how many tasks all ranks need.
 
-    A rank is one, and has a heartbeat and three threads of gloo; a process also watches its launcher and has torch's.
+    A rank is one, and has a heartbeat and three threads of gloo, with a second group four more; a process
+    also watches its launcher and has torch's.
     """
-    return TASKS + nodes * ((8 if processes else 5) + threads - 1)
+    return TASKS + nodes * ((8 if processes else 5) + 4 * max(0, groups - 1) + threads - 1)
 
 
 def tasks_left() -> int:

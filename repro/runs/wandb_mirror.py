@@ -33,6 +33,10 @@ def identity_of(config: Config, earlier: dict[str, Any], start: str) -> str:
     return f"{plain[:113]}-{re.sub('[^0-9]', '', start)[:14]}"
 
 
+def _said(error: Exception) -> str:
+    return redact(str(error)).rstrip(". ")
+
+
 def redact(text: str) -> str:
     """Removes the W&B key from a text that will be written."""
     secret = os.environ.get("WANDB_API_KEY")
@@ -65,7 +69,7 @@ class Mirror:
         except Exception as error:  # no network, say
             if mode != "online":
                 raise
-            progress.warn(f"W&B: {redact(str(error))}. Going on offline: `wandb sync` sends the run's copy later.")
+            progress.warn(f"W&B: {_said(error)}. Going on offline: `wandb sync` sends the run's copy later.")
             self.run = self._begun(config, "offline")
         self.step = self.run.starting_step  # W&B drops lines of earlier steps
         # Runs of other batches lie over each other by epoch; by step they would not.
@@ -118,14 +122,14 @@ class Mirror:
         try:
             self._figures(draw)
         except Exception as error:  # whatever is wrong with a figure, or with results of other runs
-            progress.warn(f"W&B: {redact(str(error))}. The run's copy has no figures; metrics.jsonl has everything.")
+            progress.warn(f"W&B: {_said(error)}. The run's copy has no figures; metrics.jsonl has everything.")
 
     def _try(self, action: Any, *arguments: Any, **options: Any) -> None:
         try:
             action(*arguments, **options)
         except Exception as error:  # whatever W&B does, the run does not end by it
             self.run = None
-            progress.warn(f"W&B: {redact(str(error))}. Training goes on; metrics.jsonl has everything.")
+            progress.warn(f"W&B: {_said(error)}. Training goes on; metrics.jsonl has everything.")
 
 
 def _group(line: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ def allows(config: Config) -> bool:
 
 def rules(config: Config) -> Rules:
     """Returns, for all that cannot be combined, whether `config` does so, and what to type instead."""
-    algo, algorithm = config.algo, algorithms.of(config.algo)
+    algo, algorithm, copies = config.algo, algorithms.of(config.algo), config.nodes // config.stages
     bucketed, overlapping = config.bucket_mb is not None, config.overlap == "on"
     divided = bucketed or overlapping or config.hierarchical
     parts = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
@@ -125,8 +125,8 @@ def rules(config: Config) -> Rules:
             f"node={config.node}: messages are measured that every node sends alike; leave hierarchical out",
         ),
         (
-            algo.options.get("topology") == "shift_one" and config.nodes // config.stages % 2 == 1,
-            UNEVEN.format(config.nodes // config.stages),
+            algo.options.get("topology") == "shift_one" and copies > 1 and copies % 2 == 1,
+            UNEVEN.format(copies),
         ),
         (
             # the engine has one thread for all of a GPU, in which DDP waits for the others

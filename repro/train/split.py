@@ -83,14 +83,19 @@ def partition(seconds: Sequence[float], parts: int) -> list[int]:
 
 
 def of_run(config: Config, rank: Rank) -> Split | None:
-    """Returns the stages of a run on all ranks, None where it has none. Collective; rank 0 measures once a run."""
+    """Returns the stages of a run on all ranks, None where it has none. Collective; rank 0 measures once a run.
+
+    Raises RunError where they are lost and the run has checkpoints, which other cuts could not load.
+    """
     if config.stages == 1:
         return None
     split = None
     if rank.number == 0:
         try:
             split = kept(config.folder)
-        except RunError:
+        except RunError as lost:
+            if not config.cuts and any((config.folder / "checkpoints").glob("step-*")):
+                raise RunError(f"{lost}; type cuts=[...] as it had them, or results=FOLDER to begin anew") from None
             blocks = measured(config, rank.device)
             split = Split(blocks, config.cuts or balanced(blocks, config.stages))
             write_whole(config.folder / FILE, json_text(asdict(split), indent=1) + "\n")

@@ -188,12 +188,15 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     collective.traffic, communicated_s, hidden_s = Traffic(), collective.seconds, collective.hidden_s
     algorithm.density, worker.step = density, step  # before backward, during which buckets may be sent
     before = replica.forward_state() if worker.config.on_nonfinite == "skip" else None
-    timer = Stopwatch()
+    timer, agreed_s = Stopwatch(), worker.rank.control.seconds
 
     with timer("compute"):
         loss = worker.backward(batches)
         skip = not all_finite(worker)
-    between_s = 0.0 if worker.pipeline is None else collective.seconds - communicated_s  # stages, waits included
+    agreed_s = worker.rank.control.seconds - agreed_s  # on whether to skip: who is early waits there for the slowest
+    between_s = agreed_s  # inside compute's seconds, and no part of it
+    if worker.pipeline is not None:
+        between_s += collective.seconds - communicated_s  # stages, waits included
     if skip:
         if before is not None:
             replica.put_back(before)  # one bad batch would stay in BatchNorm's statistics for good
@@ -211,7 +214,8 @@ def train_step(worker: Worker, step: int, batches: list[Batch], lr: float, densi
     if peers is not collective:
         join(collective, peers)
 
-    communicate_s, hidden_s = collective.seconds - communicated_s, collective.hidden_s - hidden_s
+    communicate_s = agreed_s + collective.seconds - communicated_s
+    hidden_s = collective.hidden_s - hidden_s
     compress_s = timer["aggregate"] - (communicate_s - between_s - hidden_s)
     time = IterationTime(timer["compute"] - between_s, compress_s, communicate_s, hidden_s)
     return Step(loss, collective.traffic, time, algorithm.selected, worker.activations)

@@ -116,13 +116,14 @@ class Training:
         if self.folder is None:
             return
         traffic, period = done.traffic, self.worker.algorithm.period
+        known = self.rank.own_machine and not self.worker.algorithm.wraps  # whose messages travel inside backward
         self.folder.log({
             "kind": "step", "step": step + 1, "epoch": (step + 1) / self.per_epoch, "loss": done.loss, "lr": lr,
             "density": density, "k": self.worker.entries(density),
             "selected": done.selected,
             "bytes_sent": traffic.bytes_sent, "messages": traffic.messages, "framing": traffic.framing,
             "rounds": sum(r.repeat for r in traffic.rounds),
-            **(done.time.row() if self.rank.own_machine else dict.fromkeys(done.time.row())),
+            **(done.time.row() if known else dict.fromkeys(done.time.row())),
             **({"skipped": True} if done.skipped else {}),
             **({"period": period} if period > 1 else {}),
             **({"bytes_activations": done.activations} if self.config.stages > 1 else {}),

@@ -83,7 +83,8 @@ def test_a_hard_limit_names_the_nodes_that_fit(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_the_formula_has_the_open_files_of_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_formula_has_the_open_files_of_ranks(groups: int) -> None:
     """Within a fifth, beside what a process has open in any case."""
     store, size, before = dist.HashStore(), 9, len(os.listdir("/proc/self/fd"))
     wires: list = [None] * size
@@ -93,6 +94,8 @@ def test_the_formula_has_the_open_files_of_ranks(tmp_path: Path) -> None:
 
         wires[rank] = transport.gloo(store, rank, size, 60)
         wires[rank].all_reduce(torch.ones(1))
+        if groups == 2:
+            wires[rank].aside().all_reduce(torch.ones(1))
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -102,7 +105,14 @@ def test_the_formula_has_the_open_files_of_ranks(tmp_path: Path) -> None:
     opened = len(os.listdir("/proc/self/fd")) - before
     for wire in wires:
         wire.close()
-    assert 0.8 * opened <= limits.open_files(size, processes=False) - limits.FILES <= 1.2 * opened
+    assert 0.8 * opened <= limits.open_files(size, False, groups) - limits.FILES <= 1.2 * opened
+
+
+@pytest.mark.parametrize(
+    ("asked", "groups"), [("algo=dense", 1), ("algo=async_average", 2), ("algo=dense cluster.messages=memory", 0)]
+)
+def test_a_run_whose_averages_are_made_beside_it_has_twice_the_sockets(asked: str, groups: int) -> None:
+    assert limits.groups_of_sockets(compose(asked.split())[0]) == groups
 
 
 def test_starting_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

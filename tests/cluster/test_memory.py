@@ -56,6 +56,12 @@ def test_what_fits_is_what_may_be_typed(keys: str, says: str, monkeypatch: pytes
         memory.check(config)
 
 
+@pytest.mark.parametrize("at_once", ["algo=ddp", "algo=dense bucket_mb=0.5 overlap=on"])
+def test_ranks_that_take_no_turns_all_hold_a_backward(at_once: str) -> None:
+    turns = memory.needed(compose(["model=resnet20", "nodes=32", "algo=dense", "bucket_mb=0.5"])[0])
+    assert memory.needed(compose(["model=resnet20", "nodes=32", *at_once.split()])[0]) > 1.2 * turns
+
+
 def test_ranks_of_the_lab_are_on_the_cpu_also_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's memory was not asked, as if they were on the GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

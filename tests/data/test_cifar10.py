@@ -197,6 +197,12 @@ def test_no_changed_bit_gives_a_traceback(changed, folder, tmp_path):
             lambda p, f: (p / "cifar-10-python.tar.gz").write_text("<html>") and p,
             "is not the published archive",
         ),
+        (lambda p, f: (p / "a.tar").write_text("x") and p / "a.tar", "of files cifar-10-python.tar.gz, .* are read"),
+        (
+            lambda p, f: (p / "data_batch_1").write_text("x") and p,
+            "data_batch_1 is not as it was published .md5 c99cafc1",
+        ),
+        (lambda p, f: (p / "a.tgz").symlink_to("/proc/self/mem") or p / "a.tgz", "a.tgz cannot be read: Input/output"),
     ],
 )
 def test_sources_that_cannot_be(folder, tmp_path, make, message):

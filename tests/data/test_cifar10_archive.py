@@ -8,9 +8,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torchvision
 from PIL import Image
 
 from repro import data
@@ -74,6 +76,24 @@ def test_the_archives_planes_become_images(tmp_path):
     assert arrays["train_images"].shape == (10, 32, 32, 3) and arrays["test_images"].shape == (2, 32, 32, 3)
     assert arrays["train_labels"].tolist() == [0, 9, 1, 8, 2, 7, 3, 6, 4, 5]
     assert arrays["test_images"][1, 4, 7, 2] == (3072 + 2 * 1024 + 4 * 32 + 7) % 251 + 5
+
+
+def test_an_unpacked_archive_has_the_same_images(tmp_path, monkeypatch):
+    def batch(number):
+        return python2_pickle(np.full(2 * 3072, number, np.uint8).tobytes(), [number, 9 - number])
+
+    archive = write_archive(tmp_path / "archive.tar.gz", batch)
+    with tarfile.open(archive) as tar:
+        for member in tar.getmembers():
+            member.name = f"unpacked/{cifar10.UNPACKED}/{Path(member.name).name}"
+            tar.extract(member, tmp_path, filter="data")
+    found = tmp_path / "unpacked" / cifar10.UNPACKED
+    sums = [[file.name, hashlib.md5(file.read_bytes()).hexdigest()] for file in sorted(found.glob("*_batch*"))]
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "train_list", sums[:-1])
+    monkeypatch.setattr(torchvision.datasets.CIFAR10, "test_list", sums[-1:])
+    data.prepare("cifar10", tmp_path / "unpacked", tmp_path / "root")
+    packed, expected = np.load(tmp_path / "root" / "cifar10.npz"), cifar10.unpack(archive)
+    assert all((packed[name] == expected[name]).all() for name in expected) and packed["source"] == ""
 
 
 class Malice:

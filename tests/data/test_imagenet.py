@@ -148,6 +148,10 @@ def test_folders_that_cannot_be(copy):
     with pytest.raises(ConfigError, match="data.workers=0: must be at least 1"):
         open_at(copy, "data.workers=0")
     val = copy / "imagenet" / "val"
+    for split in ("train", "val"):
+        shutil.copytree(copy / "imagenet" / split / "n00000001", copy / "one" / split / "n00000001")
+    with pytest.raises(ConfigError, match="has one class folder, 'n00000001': two classes are needed"):
+        data.prepare("imagenet", copy / "one", copy / "root")
     for file in (val / "n00000003").iterdir():
         file.unlink()
     with pytest.raises(ConfigError, match="n00000003 holds no image"):
@@ -175,6 +179,13 @@ def test_data_root_is_the_folder_that_holds_imagenet(imagenet_folder, tmp_path):
         open_at(tmp_path / "mine")
     with pytest.raises(ConfigError, match="must hold imagenet/: .* image-net.org"):
         open_at(tmp_path)
+
+
+def test_prepare_tells_of_files_of_another_format(copy, tmp_path, caplog):
+    (copy / "imagenet" / "train" / "n00000001" / "a.webp").touch()
+    (copy / "imagenet" / "val" / "n00000002" / ".DS_Store").touch()
+    data.prepare("imagenet", copy / "imagenet", tmp_path / "root")
+    assert caplog.messages == ["left out: 1 of the files are no .jpeg, .jpg, .png (1 with .webp)"]
 
 
 def test_prepare_links_to_a_folder_that_is_right(imagenet_folder, tmp_path):

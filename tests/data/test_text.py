@@ -160,6 +160,13 @@ def test_what_is_no_text_is_told(name, made, message, tmp_path):
     assert not (tmp_path / "root").exists()
 
 
+def test_a_text_that_the_disk_cannot_give_is_named(tmp_path):
+    (tmp_path / "a.txt").symlink_to("/proc/self/mem")  # an input/output error
+    for source in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(ConfigError, match="a.txt cannot be read: Input/output error"):
+            data.prepare("text", source, tmp_path / "root")
+
+
 def test_a_text_too_short_to_test_with_is_told(tmp_path):
     (tmp_path / "a.txt").write_text(10 * PART)
     data.prepare("text", tmp_path / "a.txt", tmp_path)

@@ -77,6 +77,11 @@ def test_what_cannot_be_says_what_to_type_and_leaves_no_folder(overrides, messag
     assert not refused.folder.exists() and not combinations.allows(refused)
 
 
+def test_one_node_pairs_with_none_and_may_have_any_topology(tmp_path):
+    alone = config(tmp_path, *QUICK, "algo=decentralized", "algo.topology=shift_one", "nodes=1")
+    assert combinations.allows(alone)
+
+
 def test_a_network_of_somebody_that_a_run_would_train_wrongly_is_refused(tmp_path, monkeypatch):
     """Weight decay moved frozen parameters, and a mean over all batches began anew from a checkpoint."""
     asked = config(tmp_path, *QUICK)

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tiny_runs import QUICK, bits, config, equal, latest
 
 from repro.cluster import ranks
 from repro.comm.traffic import HEADERS_BYTES, Round
-from repro.config.schema import Config, ConfigError
+from repro.config.schema import Config, ConfigError, RunError
 from repro.runs import run_folder, status_file
 from repro.timing import pipelined
 from repro.train import combinations, loop, split, trained
@@ -197,4 +198,6 @@ def test_the_trained_network_is_whole(done):
     (run.folder / split.FILE).write_text("{}")
     with pytest.raises(ConfigError, match="stages of the run, is missing or damaged"):
         trained.load(run.folder)
+    with pytest.raises(RunError, match=r"is missing or damaged; type cuts=\[...\] as it had them, or results=FOLDER"):
+        split.of_run(run, SimpleNamespace(number=0))  # other cuts could load no checkpoint
     assert latest(run.folder)[0] == 4

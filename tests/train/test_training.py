@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -44,6 +45,35 @@ def test_threads_take_turns_to_compute_and_hold_one_replica_each(tmp_path, monke
     # for what is recorded one micro-batch is enough; what is timed is a whole step, on rank 0 alone
     assert micro_batches.count(1) == size and micro_batches.count(2) > 3 * size
     assert len(alive) == 2 * size and max(alive) <= size
+
+
+def each_on_its_own_machine(run, rank, data):
+    rank.own_machine = True
+    return loop.train(run, rank, data)
+
+
+def test_a_node_that_waits_to_agree_on_a_step_communicates(tmp_path, monkeypatch):
+    """With on_nonfinite=skip all ranks ask each other first: the wait for a slow one was told as computing."""
+    backward = Worker._backward
+
+    def slow(worker, batches):
+        time.sleep(0.5 * worker.rank.number)
+        return backward(worker, batches)
+
+    monkeypatch.setattr(Worker, "_backward", slow)
+    run = config(tmp_path, *QUICK, "algo=dense", "nodes=2", "steps=3", "on_nonfinite=skip", "threads=1")
+    ranks.launch(run, each_on_its_own_machine, loop.load_data)
+    steps = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+    assert all(line["communicate_s"] > 0.3 > line["compute_s"] - 0.1 for line in steps[1:])
+    assert all(abs(line["compress_s"]) < 0.1 for line in steps)
+
+
+def test_what_ddp_sends_inside_backward_is_not_told_as_computing(tmp_path):
+    run = config(tmp_path, *QUICK, "algo=ddp", "nodes=2", "steps=4")
+    ranks.launch(run, each_on_its_own_machine, loop.load_data)
+    lines = run_folder.read_metrics(run.folder)
+    assert [line["compute_s"] for line in lines if line["kind"] == "step"] == [None] * 4
+    assert not [line for line in lines if line.get("source") == "measured"]
 
 
 @pytest.mark.parametrize("algo", ["dense", "gtopk", "oktopk", "decentralized"])

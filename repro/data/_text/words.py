@@ -22,21 +22,28 @@ MOST_BYTES = 1_000_000_000  # of one file
 def read(source: Path) -> dict[str, str]:
     """Returns the text of a .txt file, or of each in a folder or a zip, by its path there, in the paths' order.
 
-    Raises ConfigError where there is none, or where one is no UTF-8.
+    Raises ConfigError where there is none, where one cannot be read, or is no UTF-8.
     """
     if source.is_dir():
         paths = {path.relative_to(source): path for path in source.rglob("*")}
         files = {str(name): path for name, path in paths.items() if _may_be_text(name) and path.is_file()}
-        contents = {name: _bounded(path.name, path.stat().st_size, path.read_bytes) for name, path in files.items()}
+        contents = {name: _read(path) for name, path in files.items()}
     elif source.is_file() and source.suffix == ".zip":
         contents = _unzipped(source)
     elif source.is_file():
-        contents = {source.name: _bounded(source.name, source.stat().st_size, source.read_bytes)}
+        contents = {source.name: _read(source)}
     else:
         raise ConfigError(f"{source} does not exist as a file or folder. Name a text file, or a folder or zip of .txt.")
     if not contents:
         raise ConfigError(f"{source} holds no .txt file.")
     return {name: _decoded(source, name, contents[name]) for name in sorted(contents)}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return _bounded(path.name, path.stat().st_size, path.read_bytes)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _unzipped(source: Path) -> dict[str, bytes]:
