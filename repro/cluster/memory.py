@@ -6,9 +6,9 @@ m, the activations and what lives at once come from the network on PyTorch's met
 Ranks take turns to compute, but the C library keeps in each of its heaps what was freed there: `held` is of a step's
 activations, or of an evaluation if that leaves more. A process has a heap, and one with many threads eight for a core.
 Those whose turn it is have `more`, in either; with overlap=on and DDP all have it at once. `rank` is what a thread
-takes, or a process for itself, and `micro` are the micro-batches of a step beside the first. Of a pipeline each rank has
-a part of m, and once the whole to evaluate.
-Ranks that are threads share the images that are held in memory; of ranks that are processes each has its copy.
+takes, or a process for itself, and `micro` are the micro-batches of a step beside the first. Of a pipeline each rank
+has a part of m, and once the whole to evaluate. Ranks that are threads share the images that are held in memory; of
+ranks that are processes each has its copy.
 """
 
 from __future__ import annotations

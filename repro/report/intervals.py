@@ -113,20 +113,20 @@ def of_repeats(a: Sequence[float], b: Sequence[float]) -> Interval:
     return Interval(mean, low, high, factor.n, factor.std, f"{LEVEL} interval of {len(a)} and {len(b)} repeats")
 
 
-def seeds_to_decide(interval: Interval, limits: Iterable[float]) -> int | None:
-    """Returns how many pairs of this mean and deviation put it on one side of a limit; None if over MOST."""
+def seeds_to_decide(interval: Interval, limit: float) -> int | None:
+    """Returns how many pairs of this mean and deviation put it on one side of the limit; None if over MOST."""
     if interval.std is None:
         return None
     for n in range(max(2, interval.n + 1), MOST + 1):
         half = t95(n - 1) * interval.std / math.sqrt(n)
-        if any(abs(interval.mean - limit) > half for limit in limits):
+        if abs(interval.mean - limit) > half:
             return n
     return None
 
 
 def repeats_to_decide(factor: Interval) -> int | None:
     """Returns how many repeats would put a factor's interval on one side of 1; its `std` is its logarithm's."""
-    return seeds_to_decide(replace(factor, mean=math.log(factor.mean)), [0.0])
+    return seeds_to_decide(replace(factor, mean=math.log(factor.mean)), 0.0)
 
 
 def noise_of_repeats(reference: Iterable[Mapping[str, Any]]) -> float | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -48,13 +50,29 @@ def longest(results: Results, name: str, density: float) -> Beside | None:
 def endings(results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
     """Returns how each algorithm ends beside dense, where both were trained longest.
 
-    It is near unless its runs show that it is more than the margin below: by the interval of several seeds, and by FAR
-    deviations between single runs. Schedules as they are written count before compressed ones, which say nothing of
+    It is near unless its runs show that it is more than the margin below: by the interval of several seeds, and by the
+    `spread` of single runs. Schedules as they are written count before compressed ones, which say nothing of
     sparse algorithms: those start slowly. What these learn also depends on how many nodes share an update's k entries:
     their runs on the most nodes count, of all P on which any was trained at this density, that are no more than
     `nodes` (where there are none, the fewest). What others learn is taken from any P.
     """
     return _endings([group for _, group in results.all_groups() if _counts(group)], results, nodes, density)
+
+
+def spread(results: Results, pair: Beside) -> float | None:
+    """Returns how many points one run may be off another of its setting, at the pair's epoch; None where unknown.
+
+    Of seeds of one setting, of any algorithm on any P, where there are such: the half of the 90 % interval of one
+    difference. Else FAR deviations of the reference curves' repeats, which end a whole schedule.
+    """
+    alike = [g for _, g in results.all_groups() if prefixes.of_any_nodes(g) == prefixes.of_any_nodes(pair.group)]
+    repeated = [one.accuracies.values() for one in prefixes.at_epoch(alike, pair.epoch, pair.epochs) if one.n > 1]
+    squares = [(len(each) - 1) * statistics.variance(each) for each in repeated if each]
+    degrees = sum(len(each) - 1 for each in repeated)
+    if degrees:
+        return intervals.t95(degrees) * math.sqrt(2 * sum(squares) / degrees)
+    noise = intervals.noise_of_repeats(results.reference)
+    return noise and FAR * noise
 
 
 def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending | None:
@@ -76,11 +94,11 @@ def _endings(trained: Sequence[Group], results: Results, nodes: int, density: fl
     whole = [g for g in trained if g.settings["density"] == 1 and not g.settings["algo"].get("sparse")]
     known = whole + [group for group in sparse if group.nodes == there]
     dense = [group for group in whole if group.algo == "dense"]
-    noise, found = intervals.noise_of_repeats(results.reference), {}
+    found = {}
     for algo in {group.algo for group in known} - {"dense"}:
         pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
         if pair is not None:
-            found[algo] = _ending(pair.ours.above(pair.dense, noise), noise)
+            found[algo] = _ending(pair.ours.above(pair.dense), spread(results, pair))
     return found
 
 
@@ -128,7 +146,7 @@ def _curves(group: Group, others: Sequence[Group]) -> list[Row]:
     return [row for one in _like(group, others) for row in one.curve]
 
 
-def _ending(difference: Interval, noise: float | None) -> Ending:
-    """Of two seeds the interval is so wide that it shows nothing: the deviation of single runs does."""
-    far = -MARGIN - EPSILON - (FAR * noise if noise else 0.0)
-    return Ending(difference.mean, difference.high >= -MARGIN - EPSILON and difference.mean >= far)
+def _ending(difference: Interval, spread: float | None) -> Ending:
+    """Of two seeds the interval is so wide that it shows nothing: the spread of single runs does."""
+    nearest = min(difference.high, difference.mean + (spread or 0.0))
+    return Ending(difference.mean, nearest >= -MARGIN - EPSILON)

@@ -3,7 +3,7 @@
 An interval decides, not a point, and only a run under the claim's own conditions can fail to reproduce it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,14 +39,14 @@ def no_worse(difference: Interval | None, unmet: str = "") -> Verdict:
         return Verdict("reproduced", equal + text)
     if difference.high < -MARGIN - EPSILON:
         return Verdict("not reproduced", text)
-    return Verdict("undecided", f"{text}; {_more_seeds(difference, (-MARGIN,))}")
+    return Verdict("undecided", f"{text}; {_more_seeds(difference, -MARGIN)}")
 
 
-def _more_seeds(interval: Interval, limits: Sequence[float]) -> str:
+def _more_seeds(interval: Interval, limit: float) -> str:
     if interval.std is None:
-        return "seeds that would decide: unknown from one"
-    needed = seeds_to_decide(interval, limits)
-    return f"{needed} seeds would decide" if needed else f"over {MOST} seeds would be needed"
+        return "seeds that might decide: unknown from one"
+    needed = seeds_to_decide(interval, limit)
+    return f"{needed} seeds might decide" if needed else f"over {MOST} seeds would be needed"
 
 
 def within(
@@ -78,8 +78,8 @@ def near(ours: Interval | None, published: float, unmet: str = "") -> Verdict:
         return not_run()
     if unmet:
         return Verdict("conditions not met", f"{unmet}; {ours.mean / published:.2g} times the published")
-    low, high = sorted((published * (1 - TOLERANCE), published * (1 + TOLERANCE)))
-    if low - EPSILON * abs(low) <= ours.low and ours.high <= high + EPSILON * abs(high):
+    low, high = published * (1 - TOLERANCE), published * (1 + TOLERANCE)
+    if low * (1 - EPSILON) <= ours.low and ours.high <= high * (1 + EPSILON):
         return Verdict("reproduced", f"within {TOLERANCE:.0%}: {ours.how}")
     if ours.high < low or ours.low > high:
         return Verdict("not reproduced", f"more than {TOLERANCE:.0%} off: {ours.how}")
@@ -104,16 +104,17 @@ def first_win(over: Mapping[int, Interval], published: int) -> Verdict:
 
 def _more_repeats(factor: Interval) -> str:
     if factor.std is None:
-        return "repeats that would decide: unknown from one"
+        return "repeats that might decide: unknown from one"
     needed = repeats_to_decide(factor)
-    return f"{needed} repeats would decide" if needed else f"over {MOST} repeats would be needed"
+    return f"{needed} repeats might decide" if needed else f"over {MOST} repeats would be needed"
 
 
 RULES = (
     f"An accuracy: the {LEVEL} interval of ours less that of the reference run, Student's t over differences of runs "
     f"with the same seed. Margin: {MARGIN:g} point, fixed beforehand. Reproduced: the interval's lower end is above "
     f"-{MARGIN:g} (equal: both ends lie within {MARGIN:g}). Not reproduced: its upper end is below -{MARGIN:g}. "
-    "Undecided: otherwise, with the number of seeds that would decide at this mean and deviation.",
+    "Undecided: otherwise, with the number of seeds that just decide at exactly this mean and deviation. New seeds "
+    "have others, so that it is a guess; how many are trained is to be fixed before.",
     f"One pair of runs is undecided, unless it lies more than {FAR:g} deviations off the margin. That deviation is the "
     "one between single runs of the same setting among the reference curves, which repeat VGG-16 alone. Summaries "
     "that kept no seed's own accuracy are compared by Welch's interval, which knows no pairs.",

@@ -55,6 +55,9 @@ def why(choices: Sequence[Choice], node: str) -> list[str]:
     lines.append(
         f"network {wire.name}: {milliseconds(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte"
     )
+    if best.to_target_s is not None:
+        level = sum(bool(c.spread_s) and c.spread_s[0] <= best.spread_s[1] for c in choices[1:])
+        lines += [f"the times of {level} more may be as short, by their ranges: their order is not known"] * bool(level)
     near = sum(choice.seconds <= TIE * min(c.seconds for c in choices) for choice in choices)
     if best.to_target_s is None and near > 1:
         lines.append(

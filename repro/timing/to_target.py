@@ -197,7 +197,41 @@ def origin(target: float, found: Sequence[Reach | None], configs: Sequence[Confi
         f"time to {target:g}: epochs of committed curves ({_training(got[0].group)}; {spread}) times "
         f"the predicted iteration; it is reached at {time_to_target.RULE}; as many samples are taken to "
         "be needed on any number of nodes, and an epoch is the least that can be told apart"
+        + _contradicted(target, got[0].group, configs, groups)
     )
+
+
+def _contradicted(target: float, curve: Group, configs: Sequence[Config], groups: Sequence[Group]) -> str:
+    """Says how many times the samples committed runs needed on other P, where the plan is for another than the curves'.
+
+    Those are the P on the planned side of that of `curve`: "" where there are none, or the plan is for it.
+    """
+    here, planned = curve.nodes, configs[0].nodes
+    alike: dict[int, list[Group]] = {}
+    for group in of_any(configs, groups):
+        if _but_for_nodes(group) == _but_for_nodes(curve):
+            alike.setdefault(group.nodes, []).append(group)
+    there = [nodes for nodes in alike if (nodes > here) == (planned > here) and nodes != here]
+    if planned == here or not there:
+        return ""
+    other = min(there, key=lambda nodes: abs(math.log(nodes / planned)))
+    own = {(one.group.algo, one.group.settings["density"]): one for one in _reached(alike.get(here, []), target)}
+    said = [
+        f"{one.group.algo} needed {one.mean_samples / own[key].mean_samples:.1f} times as many"
+        if one.samples
+        else f"{one.group.algo} did not reach it"
+        for one in time_to_target.of_each_algorithm(alike[other], target)
+        if (key := (one.group.algo, one.group.settings["density"])) in own
+    ]
+    return f". Committed runs contradict that: from P = {here} to {other} {', '.join(said)}" if said else ""
+
+
+def _reached(groups: Sequence[Group], target: float) -> list[Reach]:
+    return [one for one in time_to_target.of_each_algorithm(groups, target) if one.samples]
+
+
+def _but_for_nodes(group: Group) -> tuple[Any, ...]:
+    return time_to_target.schedule(group), group.settings["precision"], group.batch, group.data
 
 
 def _missed(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> str:

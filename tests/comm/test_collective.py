@@ -13,7 +13,7 @@ import torch.distributed as dist
 from repro.comm.collective import Collective, CollectiveError
 from repro.comm.replay import seconds
 from repro.comm.subset import among, join
-from repro.comm.traffic import HEADERS_BYTES, framing
+from repro.comm.traffic import HEADERS_BYTES, SEGMENT_BYTES, Round, framing
 from repro.comm.transport import GroupTransport, MemoryTransport, Wires
 
 SIZES = [1, 2, 3, 5, 8, 12]
@@ -165,3 +165,8 @@ def test_a_ring_among_some_ranks_has_one_message_a_round():
     for traffic in thread_ranks.on_ranks(4, body)[:3]:
         assert (traffic.messages, traffic.framing) == (4, 4 * HEADERS_BYTES)
         assert sum(map(framing, traffic.rounds)) == traffic.framing, "also as others count it later"
+
+
+def test_a_chunk_of_gloos_ring_travels_in_two_messages_or_in_as_many_as_hold_a_mebibyte_each():
+    for sent, segments in ((1, 2), (2 * SEGMENT_BYTES, 2), (2 * SEGMENT_BYTES + 4, 3)):
+        assert framing(Round(1, sent, 1, sent, repeat=4)) == 4 * segments * HEADERS_BYTES

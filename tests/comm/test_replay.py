@@ -2,9 +2,11 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize  # scikit-learn brings it
 
 from repro.comm import cost_formulas, replay, traffic
 from repro.comm.link_fit import fit
@@ -115,3 +117,31 @@ def test_the_fit_finds_alpha_and_beta_and_says_how_well(link, seed):
     if link.alpha_s < 4**11 * link.beta_s_per_byte:  # else all messages cost alpha, and beta is unknown
         assert abs(noisy.beta_s_per_byte - link.beta_s_per_byte) < 6 * noisy.beta_error
     assert noisy.misfit < 0.3
+
+
+def test_a_slow_direction_is_not_the_other_and_of_two_slow_nodes_the_slower_counts():
+    message, link = [[Round(1, 100, None, 0)], [Round(None, 0, 0, 100)]], Link(1.0, 0.01)
+    slow, slower = Link(2.0, 0.01), Link(3.0, 0.01)
+    assert replay.seconds(message, *link, {(0, 1): slow}) == slow.seconds(100)
+    assert replay.seconds(message, *link, {(1, 0): slow}) == link.seconds(100)
+    for nodes in ({0: slow, 1: slower}, {0: slower, 1: slow}):
+        assert replay.seconds(message, *link, nodes) == slower.seconds(100)
+
+
+def test_a_repeated_message_begins_when_its_receiver_is_there_too():
+    """Rank 4 keeps rank 1 for 10 s; the slow link from 0 to 1 keeps 1 on, and so 2 in the second round."""
+    ring = [Round((rank + 1) % 4, 0, (rank - 1) % 4, 0, repeat=2) for rank in range(4)]
+    slow = {(4, 1): Link(10.0, 0.0), (0, 1): Link(5.0, 0.0)}
+    rounds = [[ring[0]], [Round(None, 0, 4, 0), ring[1]], [ring[2]], [ring[3]], [Round(1, 0, None, 0)]]
+    assert replay.finish(rounds, 1.0, 0.0, slow) == [20, 20, 16, 16, 10]
+
+
+def test_errors_are_those_of_least_squares_and_the_misfit_that_of_the_worst_point():
+    dice, sizes = random.Random(0), np.array([4.0**power for power in range(3, 13)])
+    times = np.array([(1e-4 + 1e-9 * size) * dice.uniform(0.7, 1.4) for size in sizes])
+    found = fit(sizes.tolist(), times.tolist())
+    best = (found.alpha_s, found.beta_s_per_byte)
+    _, covariance = optimize.curve_fit(lambda n, a, b: np.log(a + b * n), sizes, np.log(times), best)
+    assert (found.alpha_error, found.beta_error) == pytest.approx(np.sqrt(np.diag(covariance)), rel=1e-3)
+    line = best[0] + best[1] * sizes
+    assert found.misfit == pytest.approx(max(*(times / line), *(line / times)) - 1)

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,3 +233,17 @@ def test_a_rank_that_is_gone_ends_the_wait_for_it() -> None:
 
     with pytest.raises(RuntimeError, match="gone|closed"):
         connected(2, leave)
+
+
+def test_a_link_carries_the_headers_around_each_segment_too() -> None:
+    pace = Pace(0.0, 8e9)  # a byte in a nanosecond
+    assert [pace.line_ns(size) for size in (0, 1448, 1449, 14480)] == [66, 1514, 1581, 15140]
+
+
+def test_a_message_counts_as_late_if_it_came_later_than_the_lab_makes_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = SocketTransport({}, 1, 2, PACE, 1.0)
+    message: Any = SimpleNamespace(header=sockets.HEADER.pack(0, 16), size=16, peer=0)
+    for behind_ms, late in ((1, 0), (3, 1)):  # 2 ms count as this machine's
+        monkeypatch.setattr(sockets, "finish", lambda *_, ms=behind_ms: PACE.line_ns(16) + ms * 1_000_000)
+        wire._held(message, None)
+        assert wire.counts() == (1, late)

@@ -104,14 +104,14 @@ def test_a_time_that_was_not_repeated_has_a_factor_without_limits() -> None:
 
 def test_as_many_seeds_as_it_says_decide() -> None:
     found = intervals.of_pairs([0.0, -1.0])
-    needed = intervals.seeds_to_decide(found, [-1.0])
+    needed = intervals.seeds_to_decide(found, -1.0)
     assert needed is not None and found.std is not None
 
     def decided(n: int) -> bool:
         return abs(found.mean + 1.0) > intervals.t95(n - 1) * found.std / math.sqrt(n)
 
     assert decided(needed) and not decided(needed - 1)
-    assert intervals.seeds_to_decide(intervals.of_pairs([-0.9, -1.1]), [-1.0]) is None
+    assert intervals.seeds_to_decide(intervals.of_pairs([-0.9, -1.1]), -1.0) is None
 
 
 def test_noise_is_that_between_repeats_of_one_setting() -> None:
@@ -129,3 +129,14 @@ def test_noise_is_that_between_repeats_of_one_setting() -> None:
     )
     assert {setting[0] for setting, count in settings.items() if count > 1} == {"vgg16"}, "as the verdicts say"
     assert committed == pytest.approx(math.sqrt((0.1**2 + 0.14**2 + 0.15**2 + 0.65**2) / 4), abs=1e-3)
+
+
+def test_welchs_interval_has_the_fewer_repeats_and_the_deviation_of_a_difference() -> None:
+    found = intervals.of_means((80.0, 0.3, 2), (81.0, 0.4, 5), None)
+    assert (found.n, found.std) == (2, pytest.approx(0.5))
+
+
+def test_noise_of_curves_that_end_apart_is_that_at_their_last_common_epoch() -> None:
+    same = {"model": "resnet20", "algo": "dense", "density": 1, "nodes": 4, "batch_per_node": 32, "lr": 0.1}
+    runs = [same | {"test_accuracy": curve} for curve in ([10.0, 90.0, 95.0], [10.0, 90.3])]
+    assert intervals.noise_of_repeats(runs) == pytest.approx(0.3)

@@ -55,3 +55,11 @@ def test_a_compressed_run_has_a_compressed_warm_up_of_its_density() -> None:
     made = made_up_groups.group("resnet20", "gtopk")
     one = Group(**made | {"settings": made["settings"] | {"schedule_epochs": 10, "density_warmup": [0.004]}})
     assert one.compressed and moves.at_densities(one, 64000) == pytest.approx({0.004: 6400, 0.001: 57600})
+
+
+def test_a_density_that_comes_twice_counts_twice_and_a_warm_up_may_not_end() -> None:
+    made = made_up_groups.group("resnet20", "gtopk")
+    twice = made["settings"] | {"scale_schedule": False, "density_warmup": [0.01, 0.001, 0.01]}
+    one = Group(**made | {"settings": twice})  # 100 steps of 128 samples an epoch
+    assert moves.at_densities(one, 51_200) == pytest.approx({0.01: 25_600, 0.001: 25_600})
+    assert moves.at_densities(one, 6_400) == pytest.approx({0.01: 6_400, 0.001: 0})

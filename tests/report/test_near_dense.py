@@ -49,6 +49,13 @@ def test_one_seed_shows_it_only_five_deviations_beyond_the_margin() -> None:
     assert ends[2.5].points == pytest.approx(-2.5)
 
 
+def test_where_a_setting_was_repeated_on_any_p_its_seeds_say_how_far_single_runs_lie_apart() -> None:
+    """A deviation of 1 point in three seeds: 2.92 (Student's t, 2 degrees of freedom) times sqrt(2) is 4.13."""
+    repeated = [ended("topk", 87 + seed, nodes=8, seed=seed) for seed in range(3)]
+    for below, near in ((5.0, True), (5.2, False)):
+        assert found(ended("dense", 88), ended("gtopk", 88 - below), *repeated)["gtopk"].near is near
+
+
 def test_a_sparse_algorithm_that_once_sent_all_is_not_near_at_another_density() -> None:
     all_sent = ended("topk", 88, density=1.0, density_warmup=[])
     all_sent["settings"]["algo"]["sparse"] = True

@@ -70,3 +70,17 @@ def test_the_middle_iteration_counts_how_many_runs_each_summary_stands_for() -> 
     new["iteration_time"] = [new["iteration_time"][0] | {"compute_s": 0.2}]
     pooled = pool_seeds.of_both(there, new)
     assert (pooled["timed_runs"], pooled["iteration_time"][0]["compute_s"]) == (4, 0.2)
+
+
+def test_a_pooled_curve_is_the_mean_of_all_seeds() -> None:
+    two, one = group("resnet20", "gtopk", n_seeds=2), group("resnet20", "gtopk") | {"seeds": [7], "runs": ["seven"]}
+    one["curve"] = [row | {"test_accuracy": row["test_accuracy"] + 0.03} for row in one["curve"]]
+    for pooled in (pool_seeds.of_both(two, one), pool_seeds.of_both(one, two)):
+        means = [sum(seeds) / 3 for seeds in zip(*pooled["seed_accuracies"], strict=True)]
+        assert [row["test_accuracy"] for row in pooled["curve"]] == pytest.approx(means, rel=1e-5)
+
+
+def test_where_one_of_two_has_no_value_both_have_none() -> None:
+    there, gone = ({"test_loss": loss, "test_loss_std": None} for loss in (2.0, None))
+    for pair in ((there, gone), (gone, there)):
+        assert pool_seeds._row(*pair, 1, 1) == {"test_loss": None, "test_loss_std": None}

@@ -202,3 +202,8 @@ def test_one_evaluation_at_the_end_is_no_curve() -> None:
     one = made | {"curve": made["curve"][-1:]}
     results = Results({}, {"convergence": {"groups": [made]}, "families": {"groups": [one]}, "lab": {"groups": [made]}})
     assert len(time_to_target.trained(results)) == 1
+
+
+def test_of_a_compressed_run_of_so_many_steps_seeds_that_miss_the_target_are_left_out() -> None:
+    found = time_to_target.reach([group(accuracies=[[0.1, 0.5, 0.8], [0.1, 0.2, 0.4]], steps=300)], 0.5)
+    assert found.said() == "epoch 2, n = 1, 1 seed left out, trained for too few epochs"

@@ -20,7 +20,7 @@ NOISE = 0.34  # points, of the difference of two single runs
         ([-0.5, -0.5], "reproduced", "equal: "),
         ([-2.0, -2.1, -1.9], "not reproduced", "-2.17 to -1.83 points"),
         ([-3.0, -2.0, -2.5, -2.6], "not reproduced", "of 4 seeds, paired"),
-        ([0.0, -1.0], "undecided", "-3.66 to +2.66 points (90 % interval of 2 seeds, paired); 8 seeds would decide"),
+        ([0.0, -1.0], "undecided", "-3.66 to +2.66 points (90 % interval of 2 seeds, paired); 8 seeds might decide"),
         ([-0.9, -1.1, -1.0], "undecided", "over 100 seeds would be needed"),
         ([0.0], "undecided", "one pair"),
         ([-2.0], "undecided", "one pair"),
@@ -112,9 +112,9 @@ def test_first_win(over: dict[int, Interval], word: str) -> None:
 @pytest.mark.parametrize(
     ("factor", "why"),
     [
-        (OPEN, "P = 4 (49 repeats would decide)"),
+        (OPEN, "P = 4 (49 repeats might decide)"),
         (replace(OPEN, mean=1.001, std=0.2), "P = 4 (over 100 repeats would be needed)"),
-        (intervals.point(1.05, "not repeated"), "P = 4 (repeats that would decide: unknown from one)"),
+        (intervals.point(1.05, "not repeated"), "P = 4 (repeats that might decide: unknown from one)"),
     ],
 )
 def test_an_open_crossover_says_how_many_repeats_would_decide(factor: Interval, why: str) -> None:
@@ -124,3 +124,7 @@ def test_an_open_crossover_says_how_many_repeats_would_decide(factor: Interval, 
 def test_every_word_has_its_place() -> None:
     assert set(verdicts.ORDER) == set(verdicts.Word.__args__)  # type: ignore[attr-defined]
     assert all(any(word in rule.lower() for rule in verdicts.RULES) for word in verdicts.ORDER)
+
+
+def test_a_crossover_needs_a_p_on_either_side() -> None:
+    assert verdicts.first_win({2: LOSES, 4: LOSES}, 8).word == "not run"

@@ -308,3 +308,10 @@ def test_run_trains_the_first(tmp_path: Path) -> None:
 def test_what_cannot_be_is_said(words: list[str], says: str) -> None:
     done = tune("algo=dense", *words)
     assert isinstance(done.exception, ConfigError) and says in str(done.exception)
+
+
+def test_each_density_has_its_own_seconds_of_compress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner.node_profile, "stated_or_timed", lambda node, config, *_: config.density)
+    choices = ranked("algo=topk", "density=0.001,0.01")
+    assert {choice.config.density for choice in choices} == {0.001, 0.01}
+    assert all(choice.iteration.compress_s == choice.config.density for choice in choices)

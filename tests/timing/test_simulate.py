@@ -318,3 +318,9 @@ def test_a_gradient_of_another_size_is_not_drawn_as_the_networks(tmp_path: Path)
         simulate.run(compose(["model=resnet20", "algo=gtopk", "nodes=4", "network=ethernet1g"]), "paper", sizes, out)
         drawn.append(_times.simulated(Results(PAPER, {"simulate": json.loads(out.read_text())})))
     assert [len(rows) for rows in drawn] == [1, 0]
+
+
+def test_bytes_at_the_socket_are_of_a_step_too():
+    (config,) = compose(["algo=local_sgd", "algo.period=4", "nodes=4", "model=resnet20"])
+    (row,) = simulate.run([config], "0.1+0", None, None)
+    assert row["socket_bytes_most"] - row["bytes_sent_most"] == 144 * 2 * row["rounds_most"]  # two messages a round

@@ -187,3 +187,20 @@ def test_seeds_that_end_at_unlike_epochs_are_one_curve_with_a_range() -> None:
     seeds[1].curve[2:] = []
     said = origin(0.3, [to_target.reach(0.3, own()["dense"], seeds)], seeds)
     assert "n = 1: one seed; seeds of dense trained for too few epochs are left out; ranges" in said
+
+
+def test_a_step_of_several_micro_batches_takes_all_their_samples() -> None:
+    assert steps(0.3, own("batch_per_node=1", "accumulate=2")["dense"], groups()) == [300]
+
+
+def test_what_committed_runs_say_of_other_p_stands_beside_the_samples_that_are_taken_from_here() -> None:
+    few, many = groups(), [replace(one, settings=one.settings | {"nodes": 16}) for one in groups()]
+    many = [replace(one, curve=[row | {"step": 3 * row["step"]} for row in one.curve]) for one in many]
+    plan = own("nodes=8")["dense"]
+    reached = [to_target.reach(0.3, plan, few)]
+    said = to_target.origin(0.3, reached, [plan], few)
+    assert "contradict" not in said
+    said = to_target.origin(0.3, reached, [plan], [*few, *many])
+    assert said.endswith(
+        f"Committed runs contradict that: from P = {few[0].nodes} to 16 dense needed 12.0 times as many"
+    )
