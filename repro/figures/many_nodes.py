@@ -12,7 +12,7 @@ from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "What sparse S-SGD lacks on many nodes"
+TITLE = "What sparse S-SGD lacks on many nodes, and in as few steps on four"
 COMMAND = "repro run experiment=many_nodes"
 ALSO = (_curves.CONVERGENCE,)
 
@@ -63,6 +63,7 @@ def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: Pooled |
         "format": _format(group),
         "epochs averaged": over,
         "nodes": group.nodes,
+        "batch per node": group.batch,
         "model": _draw.model_name(group.model),
         "data": _draw.data_name(group.data),
         "precision": settings["precision"],

@@ -79,7 +79,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "n": pooled.n,
         **dict.fromkeys(("limit", "least", "most")),
         "model": pooled.group.model,
-        "algo": _names.of_group(pooled.group),
+        "algo": _names.of_group(pooled.group) + _warm_up(settings),
         "nodes": pooled.group.nodes,
         "batch_per_node": pooled.group.batch,
         "data": pooled.group.data,
@@ -90,6 +90,10 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "test_accuracy": pooled.mean / 100,
         "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
     }
+
+
+def _warm_up(settings: Row) -> str:
+    return " without density warm-up" if settings["algo"].get("sparse") and not settings["density_warmup"] else ""
 
 
 def draw(rows: list[Row]) -> Figure:
