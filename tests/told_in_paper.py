@@ -1,10 +1,12 @@
-"""Reads the numbers that docs/paper.md, docs/accuracy.md and docs/algorithms.md tell by hand."""
+"""Reads the numbers that pages of docs/ tell by hand."""
 
 import re
 from pathlib import Path
 
 JPEG = "cifar10 (JPEG folder)"  # what is told is of runs on these images, unless it says others
-PAGES = [Path(__file__).parents[1] / "docs" / name for name in ("paper.md", "accuracy.md", "algorithms.md")]
+PAGES = [
+    Path(__file__).parents[1] / "docs" / name for name in ("paper.md", "accuracy.md", "algorithms.md", "planner.md")
+]
 TEXT = " ".join(" ".join(page.read_text().split()) for page in PAGES)
 
 

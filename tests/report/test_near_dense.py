@@ -6,10 +6,11 @@ from typing import Any
 import made_up_groups
 import made_up_results
 import pytest
+from told_in_paper import told
 
 from repro.config import groups
 from repro.config.compose import compose
-from repro.report import near_dense
+from repro.report import near_dense, summaries
 from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
@@ -146,3 +147,17 @@ def test_the_longest_runs_are_those_of_the_figures_nodes() -> None:
     runs = [ended(algo, 90.0, nodes, epochs) for algo in ("dense", "gtopk") for nodes, epochs in ((4, 50), (32, 141))]
     beside = near_dense.longest(Results({}, {"one": {"groups": runs}}, made_up_results.REFERENCE), "gtopk", DENSITY)
     assert beside and (beside.group.nodes, beside.group.epochs) == (4, 50)
+
+
+def test_how_far_single_runs_may_lie_apart_is_told_on_the_planners_page() -> None:
+    results = summaries.load()
+    pair = near_dense.longest(results, "oktopk", DENSITY)
+    assert pair is not None and pair.epochs == 5
+    ends = near_dense.endings(results, 4, DENSITY)
+    said = told(
+        "interval of a difference of two single runs, N points by the seeds of ResNet-20's repeats after N epochs"
+    )
+    assert said == pytest.approx([near_dense.spread(results, pair), pair.epoch], abs=0.051)
+    stay = told("PowerSGD and Ok-Topk, N and N points below, stay")
+    assert stay == pytest.approx([-ends["powersgd"].points, -ends["oktopk"].points], abs=0.051)
+    assert ends["powersgd"].near and ends["oktopk"].near

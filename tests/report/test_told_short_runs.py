@@ -157,16 +157,11 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
 def test_less_weight_decay_is_told_to_help_whatever_the_rule() -> None:
     after, _, masked, none = RULES
     runs = {
-        (
-            group.algo,
-            momentum_rule(group.settings),
-            group.settings["algo"]["mask"],
-            group.settings["weight_decay"],
-        ): group
-        for experiment in ("convergence", "momentum")
-        for group in summaries.load().groups(experiment)
-        if usual(group, 141 if experiment == "convergence" else 15, "bfloat16") and 0 in group.seeds
-        if (group.settings["algo"].get("gain") or 1.0) == 1.0 and not group.settings["algo"].get("clip")
+        (g.algo, momentum_rule(g.settings), g.settings["algo"]["mask"], g.settings["weight_decay"]): g
+        for experiment, epochs in (("convergence", 141), ("momentum", 15))
+        for g in summaries.load().groups(experiment)
+        if usual(g, epochs, "bfloat16") and 0 in g.seeds
+        if (g.settings["algo"].get("gain") or 1.0) == 1.0 and not g.settings["algo"].get("clip")
     }
     told_of = told(
         "(`weight_decay=1e-5`) dense has N % in place of N, Top-k without momentum N in place of N, masked Top-k N in "
@@ -203,8 +198,8 @@ def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
         for row in summaries.load().summaries["quadratic"]["rows"]
     }
     said = told(
-        "dense is stable up to N times the rate with it, after aggregation a density of N up to N times, N up to N times "
-        "and N, one entry of its N, up to N times that without momentum"
+        "dense is stable up to N times the rate with it, after aggregation a density of N up to N times, N up to N "
+        "times and N, one entry of its N, up to N times that without momentum"
     )
     whole, *sparse = (limits["after aggregation", at] / limits["none", at] for at in (1.0, *said[1:6:2]))
     assert said[0] == round(whole) and [said[2], said[4], said[7]] == pytest.approx(sparse, abs=0.0051)
@@ -233,8 +228,8 @@ def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
     assert said == pytest.approx(gains, abs=0.1), "of rounded cells"
     on_32, clipped = accuracies("gTop-k", 32), "gTop-k (clipped)"
     said = told(
-        "after 15 epochs it harms there (N %). On 32 nodes it has N %, where gTop-k has N with the paper's momentum and N "
-        "without."
+        "after 15 epochs it harms there (N %). On 32 nodes it has N %, where gTop-k has N with the paper's momentum and "
+        "N without."
     )
     assert said == [accuracies(clipped)[masked], accuracies(clipped, 32)[masked], on_32[after], on_32[none]]
     steps = "first 150 steps"
