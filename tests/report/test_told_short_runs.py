@@ -228,8 +228,8 @@ def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
     assert said == pytest.approx(gains, abs=0.1), "of rounded cells"
     on_32, clipped = accuracies("gTop-k", 32), "gTop-k (clipped)"
     said = told(
-        "after 15 epochs it harms there (N %). On 32 nodes it has N %, where gTop-k has N with the paper's momentum and "
-        "N without."
+        "after 15 epochs it harms there (N %). On 32 nodes it has N %, where gTop-k has N with the paper's momentum "
+        "and N without."
     )
     assert said == [accuracies(clipped)[masked], accuracies(clipped, 32)[masked], on_32[after], on_32[none]]
     steps = "first 150 steps"
