@@ -59,7 +59,7 @@ def test_fewer_entries_are_told_as_the_table_has_them() -> None:
     )
     assert entries == int(0.0001 * 269_722)
     assert [moves, below] == pytest.approx([tenth[MOVES], tenth[BELOW]], abs=0.051)
-    assert told("moves as often, and N points are lost") == [below]
+    assert told("in eight times the steps, and N points are lost") == [below]
     assert row("gTop-k", 32)[MOVES] == pytest.approx(moves, abs=0.2), "as often"
 
 

@@ -192,6 +192,25 @@ def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
     assert scalecom["below dense (points)"] > few, "no nearer to dense"
 
 
+def test_as_few_steps_on_4_nodes_are_told_as_the_table_has_them() -> None:
+    rows = {
+        (row["algorithm"], row["nodes"], row["batch per node"]): row
+        for row in many_nodes.table(summaries.load())
+        if row["schedule"] == "first 15 of 141 epochs" and row["lr / (1 - momentum)"] == 1
+        if row["momentum"] == RULES[0]
+    }
+    said = told(
+        "After 15 epochs dense has N % there, Top-k N and gTop-k N, on 32 nodes N, N and N (means of epochs N to N, "
+        "n = N"
+    )
+    names, places = ("dense", "Top-k", "gTop-k"), ((4, 256), (32, 32))
+    own = [rows[name, *place]["test accuracy (%)"] for place in places for name in names]
+    assert said[:6] == pytest.approx(own, abs=0.051)
+    assert said[6:] == [LATE[0], LATE[-1], 1] and {row["n"] for row in rows.values()} == {1}
+    behind = told("So of the N points that gTop-k is behind on 32 nodes it is N behind on 4 nodes in as many steps")
+    assert behind == pytest.approx([own[3] - own[5], own[0] - own[2]], abs=0.051)
+
+
 def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
     limits = {
         (row["rule"], row["density"]): statistics.fmean(row["limits"])
