@@ -126,11 +126,18 @@ def test_bytes_at_two_densities_are_two_lines_with_their_bounds() -> None:
 
 
 def test_momentum_names_a_second_density_and_gives_a_batch_its_panel() -> None:
-    made = [group("resnet20", "gtopk"), group("resnet20", "gtopk", density=0.01), group("resnet20", "gtopk", batch=64)]
+    made = [group("resnet20", "gtopk"), group("resnet20", "gtopk", density=0.002), group("resnet20", "gtopk", batch=64)]
     figure, notes = drawn("momentum", *made)
     names = [[label.get_text() for label in axes.get_yticklabels()] for axes in figure.axes[1:3]]
-    assert sorted(map(sorted, names)) == [["gTop-k"], ["gTop-k, ρ = 0.001", "gTop-k, ρ = 0.01"]]
-    assert any("density 0.001 and 0.01, batch 32 per node" in note for note in notes)
+    assert sorted(map(sorted, names)) == [["gTop-k"], ["gTop-k, ρ = 0.001", "gTop-k, ρ = 0.002"]]
+    assert any("density 0.001 and 0.002, batch 32 per node" in note for note in notes)
+
+
+def test_momentum_tells_runs_without_density_warm_up_from_the_others() -> None:
+    made = [group("resnet20", "gtopk"), changed(group("resnet20", "gtopk"), density_warmup=[])]
+    figure, _ = drawn("momentum", *made)
+    names = [label.get_text() for label in figure.axes[1].get_yticklabels()]
+    assert sorted(names) == ["gTop-k", "gTop-k without density warm-up"]
 
 
 def test_each_kind_of_runs_on_many_nodes_ends_by_itself() -> None:
