@@ -34,29 +34,49 @@ FAMILIES = {  # colours are Okabe and Ito's
 LEFT_OUT = ("network", "time_source", "seconds", "train_loss", "train_loss_std")
 SETTINGS = ("model", "nodes", "density", "schedule", "data", "precision")  # are told where there are several
 WIDE, NARROW = 44, 24  # letters in a line of a row's name, over two columns of a page and over one
+NO_SECONDS = {**{f"{name}_ms": None for name in NETWORKS}, "timed_on": None}
 UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
     """Returns one row for each algorithm and density over one schedule (`own_rules`), the most accurate first.
 
-    Compute is the median of all runs on one machine. Seconds of unlike machines do not compare: runs on others than
-    the machine of most have none.
+    Seconds are those of the schedule of which most settings have some, as an iteration takes as long in any. Compute is
+    the median of all runs on one machine. Seconds of unlike machines do not compare: runs on others than the machine of
+    most have none.
     """
     settings = own_rules.one_schedule(results, "families")
+    timed = max([settings, *own_rules.by_schedule(results, "families")], key=lambda one: len(_seconds(one)))
+    seconds, elsewhere = _seconds(timed), None
+    if timed and len(seconds) > len(_seconds(settings)):
+        elsewhere = f"{timed[0].schedule}, {timed[0].groups[0].settings['precision']}"
+    rows = [_row(one) | seconds.get(_place(one), NO_SECONDS) | {"seconds of": elsewhere} for one in settings]
+    return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
+
+
+def _place(setting: Setting) -> tuple[Any, ...]:
+    group = setting.groups[0]
+    return group.model, group.algo, group.nodes, group.batch, group.settings["density"]
+
+
+def _seconds(settings: list[Setting]) -> dict[tuple[Any, ...], Row]:
+    """Returns the cells with times of those settings that were timed on the machine of most of them."""
     machines = [group.machine for one in settings for group in one.groups if _modelled(group)]
     usual = max(machines, key=lambda one: sum(same_machine.alike(one, other) for other in machines), default={})
-    return sorted((_row(one, usual) for one in settings), key=lambda row: (row["model"], -row["test_accuracy"]))
+    where, found = same_machine.processor(usual) or usual.get("cpu", "unknown"), {}
+    for one in settings:
+        timed = (_modelled(group) for group in one.groups if same_machine.alike(group.machine, usual))
+        if milliseconds := next(filter(None, timed), {}):
+            found[_place(one)] = {f"{name}_ms": milliseconds.get(name) for name in NETWORKS} | {"timed_on": where}
+    return found
 
 
-def _row(setting: Setting, usual: dict[str, Any]) -> Row:
-    """Returns the row of the runs of one setting; seconds are of those on the `usual` machine."""
+def _row(setting: Setting) -> Row:
+    """Returns the row of the runs of one setting, but for seconds."""
     same, epoch, schedule = setting
     group = same[0]
     lengths = (prefixes.averaged(group, epoch), 1)  # where the last epochs were not all evaluated, the last alone
     pooled, over = next((one, over) for over in lengths for one in prefixes.at_epoch(same, epoch, over))
-    timed = [_modelled(one) for one in same if same_machine.alike(one.machine, usual)]
-    milliseconds = next(filter(None, timed), {})
     (row,) = (row for row in _curves.of_group(group) if row["epoch"] == epoch)
     return {
         **{name: value for name, value in row.items() if name not in LEFT_OUT},
@@ -72,8 +92,6 @@ def _row(setting: Setting, usual: dict[str, Any]) -> Row:
         **{name: group.per_step.get(name) for name in RANGE},
         "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
         "socket_bytes": group.socket_bytes,
-        **{f"{name}_ms": milliseconds.get(name) for name in NETWORKS},
-        "timed_on": (same_machine.processor(usual) or usual.get("cpu", "unknown")) if milliseconds else None,
         "time_source": "modelled",
     }
 
@@ -125,6 +143,7 @@ def draw(rows: list[Row]) -> Figure:
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
     machine = next((row["timed_on"] for row in rows if row["timed_on"]), "")
+    elsewhere = next((row["seconds of"] for row in rows if row["seconds of"]), "")
     untimed = [name for name, row in zip(names, rows, strict=True) if not row["timed_on"]]
     spread = any(row["bytes_sent_least"] for row in rows)
     ranges = "; where they depend on values, the mean over steps, and a line for their range" if spread else ""
@@ -136,6 +155,7 @@ def draw(rows: list[Row]) -> Figure:
         f"the mean of a period{ranges}).",
         f"Compute is the median of all runs that were timed on the machine of most ({machine}), compress each run's "
         "own, communication modelled from counted traffic."
+        + (f" These runs are of the {elsewhere}." if elsewhere else "")
         if machine
         else "",
         f"Without a time, as no run of theirs was timed there: {'; '.join(untimed)}." if machine and untimed else "",

@@ -60,7 +60,16 @@ class Setting(NamedTuple):
 
 
 def one_schedule(results: Results, experiment: str) -> list[Setting]:
-    """Returns the settings of an experiment's runs over one schedule: the one with the most algorithms.
+    """Returns the settings of an experiment's runs over the schedule with the most algorithms, of `by_schedule`."""
+
+    def algos(settings: list[Setting]) -> tuple[int, bool]:
+        return len({one.groups[0].algo for one in settings}), not settings[0].groups[0].compressed
+
+    return max(by_schedule(results, experiment), key=algos, default=[])
+
+
+def by_schedule(results: Results, experiment: str) -> list[list[Setting]]:
+    """Returns the settings of an experiment's runs over each of its schedules.
 
     Over a schedule as it is written, runs of other experiments by an algorithm's own rules that got as far count as if
     of this one: on as many nodes, with the same data, batch and precision, dense or at its densities.
@@ -69,12 +78,7 @@ def one_schedule(results: Results, experiment: str) -> list[Setting]:
     accurate = [(name, group) for name, group in every if group.metric is ACCURACY and group.curve]
     own, others = ([group for name, group in accurate if (name == experiment) is here] for here in (True, False))
     schedules = dict.fromkeys(group.schedule for group in own)
-    found = [_settings([group for group in own if group.schedule == schedule], others) for schedule in schedules]
-
-    def algos(settings: list[Setting]) -> tuple[int, bool]:
-        return len({one.groups[0].algo for one in settings}), not settings[0].groups[0].compressed
-
-    return max(found, key=algos, default=[])
+    return [_settings([group for group in own if group.schedule == schedule], others) for schedule in schedules]
 
 
 def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:

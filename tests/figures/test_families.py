@@ -79,6 +79,21 @@ def test_the_machine_of_the_times_has_its_name_and_rows_without_a_time_theirs() 
     assert "Without a time" not in " ".join(notes) and "Compute" not in " ".join(notes), "nothing has a time"
 
 
+def test_where_another_schedule_was_timed_its_seconds_stand_beside_and_are_told() -> None:
+    """Runs beside others are collected without times: the panel of iterations was nearly empty."""
+    timed = [on_both_networks(group("resnet20", algo)) for algo in ("dense", "topk")]
+    prefixes = [changed(group("resnet20", algo), scale_schedule=False) for algo in ("dense", "topk", "gtopk")]
+    (item,) = figures.load(["families"])
+    groups = [*timed, *(one | {"iteration_time": []} for one in prefixes)]
+    rows = {row["algo"]: row for row in item.table(Results({}, {"families": {"groups": groups}}))}
+    assert {row["schedule"] for row in rows.values()} == {"first 5 of 141 epochs"} and len(rows) == 3
+    assert rows["dense"]["ethernet1g_ms"] and rows["topk"]["timed_on"] and rows["gtopk"]["ethernet1g_ms"] is None
+    _, notes = drawn("families", *groups)
+    said = " ".join(notes)
+    assert "These runs are of the schedule of 141 epochs compressed to 5, float32." in said
+    assert "Without a time, as no run of theirs was timed there: gTop-k." in said
+
+
 def test_a_row_of_one_evaluation_is_not_said_to_be_a_mean() -> None:
     often, seldom = whole("dense", [0], epochs=15, density=1.0), whole("topk", [0], epochs=15)
     _, notes = drawn("families", often, seldom | {"curve": seldom["curve"][-1:]})
