@@ -18,6 +18,11 @@ from repro.tables import Row
 
 TITLE = "What each relaxation costs in the accuracy of a short run, and saves in bytes and time"
 COMMAND = "repro run experiment=families"
+ALSO = (  # whose runs have the first epochs too
+    _curves.CONVERGENCE,
+    "repro run experiment=momentum",
+    "repro run experiment=select_from_k_times_P",
+)
 WIDTH = "double"
 NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
 LABELS = ("test accuracy (%)", "bytes sent per node and step", "modelled iteration (ms)")
@@ -135,7 +140,8 @@ def draw(rows: list[Row]) -> Figure:
     low, high = panels[1].get_xlim()
     if high < 100 * low:  # it may have a single power of ten on it, or none
         _draw.plain_log(panels[1], "x")
-    panels[2].xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
+    for panel in (panels[0], panels[2]):
+        panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     letters = _letters(figure)
     for panel, label in zip(panels, LABELS, strict=True):
         panel.set_xlabel("\n".join(textwrap.wrap(label, letters)), linespacing=0.9)

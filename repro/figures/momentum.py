@@ -21,6 +21,7 @@ COMMAND = "repro run experiment=momentum"
 ANALYSIS = "python benchmarks/quadratic.py"
 ALSO = (ANALYSIS, _curves.CONVERGENCE, "repro run experiment=wire_formats")
 LETTERS = 40  # in a line of a panel's title
+LINE = 0.14  # inches of a panel's height for each name
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
@@ -99,7 +100,8 @@ def _warm_up(settings: Row) -> str:
 def draw(rows: list[Row]) -> Figure:
     runs = [row for row in rows if row["source"] == "trained"]
     kinds = sorted({_panel(row) for row in runs})
-    figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=2.1)
+    most = max((len({row["algo"] for row in runs if _panel(row) == kind}) for kind in kinds), default=0)
+    figure, panels, _ = _draw.grid(1 + len(kinds), columns=1, height=max(2.1, LINE * most))
     limits, *accuracies = panels
     one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
