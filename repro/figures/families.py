@@ -22,6 +22,7 @@ ALSO = (  # whose runs have the first epochs too
     _curves.CONVERGENCE,
     "repro run experiment=momentum",
     "repro run experiment=select_from_k_times_P",
+    "repro run experiment=wire_formats",
 )
 WIDTH = "double"
 NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
