@@ -153,6 +153,9 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
         said == pytest.approx([loses[name] for name in names], abs=0.051)
         and max(loses, key=loses.__getitem__) == names[0]
     )
+    said = told("without density warm-up (`density_warmup=[]`) gTop-k has N % with momentum and N without (seed 0)")
+    without = [100 * first["gTop-k without density warm-up", rule] for rule in (after, none)]
+    assert said == pytest.approx(without, abs=0.051) and without[0] < without[1]
     assert many["gTop-k (clipped)", masked] < many["gTop-k", after]
 
 
