@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from repro import algorithms
+from repro.cluster import threads
 from repro.config.schema import Config, ConfigError
 
 FILES = 40  # that a process has open beside its connections: code, data, the run folder, the mirror
@@ -35,7 +36,7 @@ def check(config: Config) -> None:
 
 def groups_of_sockets(config: Config) -> int:
     """Returns how often every two ranks are connected: averages in the background have sockets of their own."""
-    if config.cluster.messages == "memory":
+    if threads.in_memory(config):
         return 0
     return 2 if algorithms.delay(config.algo) else 1
 
@@ -45,13 +46,13 @@ def open_files(nodes: int, processes: bool, groups: int = 1) -> int:
     return FILES + groups * (4 * nodes if processes else nodes * (nodes + 3))
 
 
-def tasks(nodes: int, processes: bool, threads: int, groups: int = 1) -> int:
+def tasks(nodes: int, processes: bool, of_rank: int, groups: int = 1) -> int:
     """Returns how many tasks all ranks need.
 
     A rank is one, and has a heartbeat and three threads of gloo, with a second group four more; a process
     also watches its launcher and has torch's.
     """
-    return TASKS + nodes * ((8 if processes else 5) + 4 * max(0, groups - 1) + threads - 1)
+    return TASKS + nodes * ((8 if processes else 5) + 4 * max(0, groups - 1) + of_rank - 1)
 
 
 def tasks_left() -> int:

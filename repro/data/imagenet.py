@@ -237,9 +237,10 @@ def prepare(source: str | Path | None, root: Path) -> Path:
     with _may_read():
         if not folder.is_dir():
             raise ConfigError(f"{folder} is not a folder. {_pack.told(HOW, root)}")
+        names = classes(folder)
         for split in ("train", "val"):
-            _files(folder / split, classes(folder))
-        _tell_others(folder)
+            _files(folder / split, names)
+        _tell_others(folder, names)
     link, pending = _path(root), root / f".imagenet.{os.getpid()}.part"
     if link.resolve() == folder.resolve():  # the images lie there, or are linked to already
         return link
@@ -254,14 +255,14 @@ def prepare(source: str | Path | None, root: Path) -> Path:
     return link
 
 
-def _tell_others(folder: Path) -> None:
+def _tell_others(folder: Path, names: Sequence[str]) -> None:
     """Warns of files beside the images that are not read, as a folder may be of another format in part."""
     others = Counter(
         Path(entry.name).suffix.lower() or "no suffix"
         for split in ("train", "val")
-        for name in classes(folder)
+        for name in names
         for entry in os.scandir(folder / split / name)
-        if not entry.name.startswith(".") and not entry.name.lower().endswith(SUFFIXES) and not entry.is_dir()
+        if not (entry.name.startswith(".") or _may_be_image(entry.name) or entry.is_dir())
     )
     if others:
         counts = ", ".join(f"{number} with {suffix}" for suffix, number in others.most_common(5))

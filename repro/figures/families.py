@@ -51,11 +51,11 @@ def table(results: Results) -> list[Row]:
     the median of all runs on one machine. Seconds of unlike machines do not compare: runs on others than the machine of
     most have none.
     """
-    settings = own_rules.one_schedule(results, "families")
-    timed = max([settings, *own_rules.by_schedule(results, "families")], key=lambda one: len(_seconds(one)))
-    seconds, elsewhere = _seconds(timed), None
-    if timed and len(seconds) > len(_seconds(settings)):
-        elsewhere = f"{timed[0].schedule}, {timed[0].groups[0].settings['precision']}"
+    schedules = own_rules.by_schedule(results, "families")
+    settings = own_rules.of_most(schedules)
+    others = [one for one in schedules if one is not settings]
+    timed, seconds = max(((one, _seconds(one)) for one in (settings, *others)), key=lambda both: len(both[1]))
+    elsewhere = None if timed is settings else f"{timed[0].schedule}, {timed[0].groups[0].settings['precision']}"
     rows = [_row(one) | seconds.get(_place(one), NO_SECONDS) | {"seconds of": elsewhere} for one in settings]
     return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
 

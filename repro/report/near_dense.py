@@ -66,10 +66,10 @@ def spread(results: Results, pair: Beside) -> float | None:
     difference. Else FAR deviations of the reference curves' repeats, which end a whole schedule.
     """
     alike = [g for _, g in results.all_groups() if prefixes.of_any_nodes(g) == prefixes.of_any_nodes(pair.group)]
-    repeated = [one.accuracies.values() for one in prefixes.at_epoch(alike, pair.epoch, pair.epochs) if one.n > 1]
-    squares = [(len(each) - 1) * statistics.variance(each) for each in repeated if each]
-    degrees = sum(len(each) - 1 for each in repeated)
-    if degrees:
+    each = [one.accuracies.values() for one in prefixes.at_epoch(alike, pair.epoch, pair.epochs)]
+    repeated = [seeds for seeds in each if len(seeds) > 1]  # old summaries of several kept the mean alone
+    squares = [(len(seeds) - 1) * statistics.variance(seeds) for seeds in repeated]
+    if degrees := sum(len(seeds) - 1 for seeds in repeated):
         return intervals.t95(degrees) * math.sqrt(2 * sum(squares) / degrees)
     noise = intervals.noise_of_repeats(results.reference)
     return noise and FAR * noise
@@ -94,11 +94,14 @@ def _endings(trained: Sequence[Group], results: Results, nodes: int, density: fl
     whole = [g for g in trained if g.settings["density"] == 1 and not g.settings["algo"].get("sparse")]
     known = whole + [group for group in sparse if group.nodes == there]
     dense = [group for group in whole if group.algo == "dense"]
-    found = {}
+    found, spreads = dict[str, Ending](), dict[tuple[object, ...], float | None]()
     for algo in {group.algo for group in known} - {"dense"}:
         pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
         if pair is not None:
-            found[algo] = _ending(pair.ours.above(pair.dense), spread(results, pair))
+            kind = prefixes.of_any_nodes(pair.group), pair.epoch, pair.epochs
+            if kind not in spreads:  # it takes longer than all else here
+                spreads[kind] = spread(results, pair)
+            found[algo] = _ending(pair.ours.above(pair.dense), spreads[kind])
     return found
 
 

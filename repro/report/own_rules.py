@@ -60,12 +60,17 @@ class Setting(NamedTuple):
 
 
 def one_schedule(results: Results, experiment: str) -> list[Setting]:
-    """Returns the settings of an experiment's runs over the schedule with the most algorithms, of `by_schedule`."""
+    """Returns the settings of an experiment's runs over the schedule with the most algorithms."""
+    return of_most(by_schedule(results, experiment))
+
+
+def of_most(schedules: Iterable[list[Setting]]) -> list[Setting]:
+    """Returns of `by_schedule` the one with the most algorithms."""
 
     def algos(settings: list[Setting]) -> tuple[int, bool]:
         return len({one.groups[0].algo for one in settings}), not settings[0].groups[0].compressed
 
-    return max(by_schedule(results, experiment), key=algos, default=[])
+    return max(schedules, key=algos, default=[])
 
 
 def by_schedule(results: Results, experiment: str) -> list[list[Setting]]:

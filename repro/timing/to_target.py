@@ -231,14 +231,14 @@ def _reached(groups: Sequence[Group], target: float) -> list[Reach]:
 
 
 def _but_for_nodes(group: Group) -> tuple[Any, ...]:
-    return time_to_target.schedule(group), group.settings["precision"], group.batch, group.data
+    return time_to_target.schedule(group), group.batch, *time_to_target.images_and_precision(group)
 
 
 def _missed(target: float, configs: Sequence[Config], groups: Sequence[Group]) -> str:
     """Says that no curve that is compared reached the target, and which others did, or how near any came."""
     known = of_any(configs, groups)
     most = time_to_target.comparable(known, target)
-    got = [one for one in time_to_target.of_each_algorithm(most, target) if one.samples]
+    got = _reached(most, target)
     curves = comparable(target, configs, groups) if got else known
     first = max(time_to_target.reaches(curves, target), key=time_to_target.goodness)
     best = f"the best is {first.group.algo}, {_best(first)} ({_training(first.group)})"

@@ -57,6 +57,11 @@ def test_where_a_setting_was_repeated_on_any_p_its_seeds_say_how_far_single_runs
         assert found(ended("dense", 88), ended("gtopk", 88 - below), *repeated)["gtopk"].near is near
 
 
+def test_old_summaries_that_kept_the_mean_of_seeds_alone_say_nothing_of_their_deviation() -> None:
+    old = ended("topk", 87) | {"seeds": [0, 1], "runs": ["one", "two"]}
+    assert found(ended("dense", 88), ended("gtopk", 85.5), old)["gtopk"].near
+
+
 def test_a_sparse_algorithm_that_once_sent_all_is_not_near_at_another_density() -> None:
     all_sent = ended("topk", 88, density=1.0, density_warmup=[])
     all_sent["settings"]["algo"]["sparse"] = True
