@@ -104,8 +104,8 @@ class Algorithm:
         raise NotImplementedError
 
     @staticmethod
-    def path(cost: Cost, **options: Any) -> Cost:
-        """Returns the chain of messages that a step waits for, of an algorithm whose nodes send at most `cost`."""
+    def path(cost: Cost, size: int, **options: Any) -> Cost:
+        """Returns the chain of messages that a step waits for, where each of `size` nodes sends at most `cost`."""
         return cost
 
     @staticmethod
@@ -168,7 +168,7 @@ def step_path(config: Config, shapes: Shapes) -> Cost:
         size, held = span.stop - span.start, bucket_spans.shapes_inside(shapes, span)
         more = {"shapes": held} if of(config.algo).takes_shapes else {}
         parts.append(cost(config.algo, config.nodes, size, entries(config.density, size), **more))
-    return of(config.algo).path(in_turn(*parts), **config.algo.options)
+    return of(config.algo).path(in_turn(*parts), config.nodes, **config.algo.options)
 
 
 def load(

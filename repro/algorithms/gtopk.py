@@ -105,6 +105,12 @@ class Algorithm(algorithms.Algorithm):
         return Cost(message * (core + beyond), core + 2 * beyond)
 
     @staticmethod
-    def path(cost: Cost, route: str = "tree", **options: Any) -> Cost:
-        """Counts the tree's messages up and down, one after the other, of which a node sends at most half."""
-        return Cost(2 * cost.bytes, cost.rounds) if route == "tree" else cost
+    def path(cost: Cost, size: int, route: str = "tree", **options: Any) -> Cost:
+        """Counts the tree's messages up and down, of which a node sends at most half.
+
+        By the butterfly each node sends one a round, but for nodes beyond a power of two, whose first it waits for.
+        """
+        if route == "tree":
+            return Cost(2 * cost.bytes, cost.rounds)
+        sent = cost.rounds - (size & (size - 1) > 0)
+        return Cost(cost.bytes // max(sent, 1) * cost.rounds, cost.rounds)

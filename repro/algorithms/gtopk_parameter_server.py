@@ -48,6 +48,6 @@ class Algorithm(algorithms.Algorithm):
         return Cost(message_bytes(wire, k, parameters) * (size - 1), 2 * (size - 1))
 
     @staticmethod
-    def path(cost: Cost, **options: Any) -> Cost:
+    def path(cost: Cost, size: int, **options: Any) -> Cost:
         """Counts what the server gets before what it sends, which is as much."""
         return Cost(2 * cost.bytes, cost.rounds)

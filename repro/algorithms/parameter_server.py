@@ -24,7 +24,7 @@ class Algorithm(algorithms.Algorithm):
         return Cost(4 * parameters * (size - 1), 2 * (size - 1))
 
     @staticmethod
-    def path(cost: Cost, **options: Any) -> Cost:
+    def path(cost: Cost, size: int, **options: Any) -> Cost:
         """Counts what the server gets before what it sends, which is as much."""
         return Cost(2 * cost.bytes, cost.rounds)
 

@@ -13,6 +13,7 @@ from algorithm_steps import CHOICES, M, gradients, train
 from thread_ranks import on_ranks
 
 from repro import algorithms
+from repro.comm.critical_paths import critical_paths
 from repro.comm.replay import seconds
 from repro.config import compose
 from repro.config.groups import about
@@ -236,10 +237,14 @@ def test_what_is_counted_is_what_its_cost_says(name, size):
     bytes_, rounds = algorithms.cost(choice, size, M, k)
     most = max(traffic.bytes_sent for traffic, _ in ranks)
     longest = max(sum(done.repeat for done in traffic.rounds) for traffic, _ in ranks)
+    path = algorithms.of(choice).path(algorithms.cost(choice, size, M, k), size, **choice.options)
+    waited = [tuple(chain) for chain in critical_paths([traffic.rounds for traffic, _ in ranks])]
     if ranks[0][1]:
         assert most <= bytes_ and longest <= rounds and (most > bytes_ / 8 or size == 1)
+        assert all(chain[0] <= path.rounds and chain[1] <= path.bytes for chain in waited)
     else:
         assert (most, longest) == (bytes_, rounds)
+        assert waited == [(path.rounds, path.bytes)]
     assert (seconds([traffic.rounds for traffic, _ in ranks], 1e-3, 1e-9) > 0) == (size > 1)
 
 
