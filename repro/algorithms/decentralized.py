@@ -1,7 +1,7 @@
 """D-PSGD (Lian et al., NeurIPS 2017): each rank averages its weights with its peers of the step, not with all.
 
-Its Alg. 1 mixes the weights before it subtracts the gradient; here mixing comes after, as for every algorithm that
-mixes. It is BAGUA's D_FP_S (arXiv:2107.01499, section 3).
+Its Alg. 1 mixes the weights before it subtracts the gradient, and so does BAGUA's code, beside backward; here mixing
+comes after the step. The exchange itself is BAGUA's primitive D_FP_S (arXiv:2107.01499, section 3).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Algorithm(algorithms.Algorithm):
     where the paper's residual has been multiplied by the learning rate of its time. Three from the authors' code,
     which is dense in its first 512 steps (VGG; LSTM: 128, BERT: none); which moves the thresholds in between by 0.8 to
     3.6 % a step where they let far more or fewer than k entries through, and more within a step that would send over
-    4k/3; and which, for VGG and LSTM, gathers the sums without having spread them evenly.
+    4k/3 (VGG; LSTM: 3k/2); and which, for VGG and LSTM, gathers the sums without having spread them evenly.
     """
 
     density = 0.001

@@ -106,8 +106,9 @@ def _notes(rows: list[Row], command: str) -> list[str]:
     cells = [row | _times.PLACE for row in measured]
     return [
         "Scaling efficiency: throughput per node over that of a single node, which does not compress." * efficiency,
-        "Published: authors' script. Simulated: published compute and compression of one node, our messages on "
-        "the published alpha and beta. Marks of one number of nodes stand a little apart.",
+        "Published: authors' script. Simulated: published compute of one node, the published compression, which is "
+        "gTop-k's and stands for every sparse algorithm's, and our messages on the published alpha and beta. Marks of "
+        "one number of nodes stand a little apart.",
         f"Measured: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({command})."
         if measured

@@ -45,7 +45,7 @@ def _fewer_steps(rows: list[Row]) -> str:
     least, most = (pick(rows, key=lambda row: row["batch_per_node"]) for pick in (min, max))
     if least is most or least["step"] <= most["step"]:
         return ""
-    so = ": the fall is one of fewer moves, not of the batch alone"
+    so = ". So batch and number of steps, of which accuracy falls here, are not told apart"
     return (
         f"Every run sees nearly as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
         f"{least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step moves the weights once, a "

@@ -24,7 +24,7 @@ SOURCES = {  # of speed-ups, and the commands that make them
     "measured": "repro run experiment=throughput",
     "simulated": _times.SIMULATE,
 }
-SLEPT = "the published node's seconds, slept, and real messages on shaped links"
+SLEPT = "the published node's seconds, slept (compression: gTop-k's, for all), and real messages on shaped links"
 
 
 def table(results: Results) -> list[Row]:

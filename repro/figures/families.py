@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from repro.config import groups
-from repro.figures import _curves, _draw, _legend, _names
+from repro.figures import _curves, _draw, _legend, _names, _outlier
 from repro.iteration_time import IterationTime
-from repro.report import own_rules, prefixes, same_machine
+from repro.report import momentum, own_rules, prefixes, same_machine
 from repro.report.group import Group
 from repro.report.own_rules import Setting
 from repro.report.summaries import Results
@@ -90,6 +90,9 @@ def _row(setting: Setting) -> Row:
         "whole": group.whole and epoch == group.epochs,
         "n": pooled.n,
         "seeds": " ".join(map(str, sorted(pooled.accuracies or pooled.group.seeds))),
+        "rule": momentum.rule(group.settings),
+        "effective_lr": momentum.effective_lr(group.settings),
+        "accuracy_of_seed_0": pooled.accuracies[0] / 100 if 0 in pooled.accuracies else None,
         "test_accuracy": pooled.mean / 100,
         "test_accuracy_std": None if pooled.std is None else pooled.std / 100,
         "epochs averaged": over,
@@ -133,6 +136,13 @@ def draw(rows: list[Row]) -> Figure:
         ):
             if x is not None:
                 panel.plot(x, height, **style | changes)
+    for model in sorted({row["model"] for row in rows}):
+        if reference := _reference([row for row in rows if row["model"] == model]):
+            panels[0].axvline(100 * reference, color="0.6", linestyle="--", linewidth=0.8, zorder=0)
+    heights = [float(y) for y in reversed(range(len(rows)))]
+    worst = min(rows, key=lambda row: row["test_accuracy"])
+    colour, _ = FAMILIES.get(worst["family"], UNKNOWN)
+    _outlier.cut(panels[0], [100 * row["test_accuracy"] for row in rows], heights, colour)
     panels[0].set_yticks(range(len(rows)), reversed(wrapped), linespacing=0.95)
     panels[0].set_ylim(-0.6, len(rows) - 0.4)
     panels[1].set_xscale("log")
@@ -146,7 +156,8 @@ def draw(rows: list[Row]) -> Figure:
     letters = _letters(figure)
     for panel, label in zip(panels, LABELS, strict=True):
         panel.set_xlabel("\n".join(textwrap.wrap(label, letters)), linespacing=0.9)
-        panel.margins(x=0.12)
+        if panel.get_autoscalex_on():
+            panel.margins(x=0.12)
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
     machine = next((row["timed_on"] for row in rows if row["timed_on"]), "")
@@ -158,6 +169,7 @@ def draw(rows: list[Row]) -> Figure:
         figure,
         *_draw.runs_note(rows),
         _of_accuracies(rows, names),
+        _rules(rows, names),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}).",
         f"Compute is the median of all runs that were timed on the machine of most ({machine}), compress each run's "
@@ -169,6 +181,28 @@ def draw(rows: list[Row]) -> Figure:
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
     return figure
+
+
+def _reference(rows: list[Row]) -> float | None:
+    """Returns dense's accuracy of seed 0, where the row of dense is of more seeds than most others are."""
+    dense = next((row for row in rows if row["algo"] == "dense"), None)
+    alone = sum(row["seeds"] == "0" for row in rows)
+    return dense["accuracy_of_seed_0"] if dense and dense["seeds"] != "0" and 2 * alone > len(rows) else None
+
+
+def _rules(rows: list[Row], names: list[str]) -> str:
+    """Says which algorithms have another momentum and step than most, as what they cost here is that of both."""
+    by_rule: dict[tuple[str, float], list[str]] = {}
+    for name, row in zip(names, rows, strict=True):
+        by_rule.setdefault((row["rule"], row["effective_lr"]), []).append(name)
+    most, *others = sorted(by_rule, key=lambda key: -len(by_rule[key]))
+    said = [f"{rule}, {lr:g}: {', '.join(by_rule[rule, lr])}" for rule, lr in others]
+    return (
+        f"Each by its own rules of momentum, with steps of lr / (1 - momentum), a gain counted in: {most[0]}, "
+        f"{most[1]:g}; {'; '.join(said)}. So a difference between rows of unlike rules is not of what is sent alone."
+        if said
+        else ""
+    )
 
 
 def _wrapped(name: str) -> str:
@@ -194,5 +228,7 @@ def _of_accuracies(rows: list[Row], names: list[str]) -> str:
     mean = f"Means of epochs {means}{alone}. " if spans else ""
     spread = any(row["test_accuracy_std"] for row in rows)
     line = "A line beside an accuracy is one standard deviation over seeds. " if spread else ""
+    if any(_reference([row for row in rows if row["model"] == model]) for model in {row["model"] for row in rows}):
+        line += "Dashed: dense of seed 0, of which most rows are; other rows have the seeds that n counts. "
     short = "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure."
     return mean + line + ("" if all(row["whole"] for row in rows) else short)

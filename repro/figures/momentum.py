@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from repro.figures import _curves, _draw, _legend, _names
+from repro.figures import _curves, _draw, _legend, _names, _outlier
 from repro.metric import ACCURACY
 from repro.report import momentum, prefixes
 from repro.report.momentum import RULES
@@ -25,6 +25,15 @@ LINE = 0.14  # inches of a panel's height for each name
 RANDOM = "no momentum, random entries"
 LOOKS = dict(zip(RULES, (("#009E73", "o"), ("#E69F00", "s"), ("#D55E00", "D"), ("#000000", "v")), strict=True))
 LOOKS[RANDOM] = ("#888888", "X")
+WORDS = {  # in the names of runs, and what they mean
+    "gTop-k exact": "gTop-k exact: the k largest of all that the nodes selected, chosen at once.",
+    "exact rule": "Exact rule: residuals keep what a merge drops.",
+    "masked": "Masked: what is selected leaves the velocity.",
+    "delivered": "Delivered: what got into the update leaves it.",
+    "clipped": "Clipped: each node's gradient, to a norm of 1 / sqrt(P), and masked.",
+    "boost": "Boost: what waits counts up to so many times.",
+    "decay": "Decay: the weight decay, elsewhere 0.0001.",
+}
 # its other words are those of RULES
 OF_THE_ANALYSIS = {"after aggregation": RULES[0], "none": RULES[3], "none, random entries": RANDOM}
 
@@ -122,6 +131,7 @@ def one_analysis(panel: Axes, rows: list[Row]) -> None:
         over = {"ls": "--", "markerfacecolor": "none", "markersize": 7} if rule == RULES[1] else {"ls": "-"}
         x, y = ([row[name] for row in mine] for name in ("density", "limit"))
         panel.plot(x, y, marker, color=colour, label=rule, **over)
+    panel.set_title("limits of stability on a quadratic")
     panel.set_xscale("log")
     panel.set_yscale("log")
     _draw.plain_log(panel)
@@ -147,6 +157,9 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             values = [100 * row["test_accuracy"] for row in mine]
             open_mark = {"markerfacecolor": "none"} if rule == RULES[1] else {}  # as in the first panel
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8, **open_mark)
+    worst = min(rows, key=lambda row: row["test_accuracy"])
+    heights = [names.index(row["algo"]) for row in rows]
+    _outlier.cut(panel, [100 * row["test_accuracy"] for row in rows], heights, LOOKS[worst["rule"]][0])
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
     epoch, over = rows[0]["epoch"], rows[0]["epochs averaged"]
@@ -179,4 +192,7 @@ def _notes(rows: list[Row], runs: list[Row]) -> list[str]:
         )
     if any(row["rule"] == momentum.NONE for row in runs):
         lines.append("No momentum: ten times the learning rate, where no other is named.")
+    lines.append(
+        " ".join(said for word, said in WORDS.items() if any(word in row["algo"] + row["rule"] for row in runs))
+    )
     return lines

@@ -96,8 +96,8 @@ def _notes(rows: list[Row]) -> list[str]:
     return [
         "Tree and butterfly: gTop-k; dense overlapped: buckets of 25 MB are sent beside backward, which hides the part "
         "drawn inside of compute. Published (grey): authors' script, of gTop-k alone; its communication includes "
-        "copies, merges and barriers. Simulated: published compute and compression, our messages on the published "
-        "alpha and beta.",
+        "copies, merges and barriers. Simulated: published compute and compression (gTop-k's, for all), our messages "
+        "on the published alpha and beta.",
         f"Measured, dilated: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({COMMAND})."
         if measured

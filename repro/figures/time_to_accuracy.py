@@ -198,7 +198,9 @@ def draw(rows: list[Row]) -> Figure:
                 drawn[label] = panel.get_lines()[-1]
         panel.set_xscale("log")
         _draw.plain_log(panel)
-        panel.set_title(f"{_draw.model_name(model)}, P = {nodes}")
+        curves = sorted({row["curve_nodes"] for row in mine} - {nodes})
+        of = f"\n(curves of P = {', '.join(map(str, curves))})" if curves else ""
+        panel.set_title(f"{_draw.model_name(model)}, P = {nodes}{of}")
         panel.set_xlabel("bandwidth (Mbps)")
         panel.set_ylabel(f"minutes to {100 * mine[0]['target']:g} %")
     _legend.draw(figure, drawn)
@@ -223,9 +225,24 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
         f"A target is reached at {time_to_target.RULE}; before the learning rate drops accuracy moves by points from "
         "one epoch to the next, so that this may be some epochs early. "
         f"Bands: over seeds, from the soonest to the last; {time_to_target.WITHIN}; none where both are one epoch. "
-        "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger batches.",
+        "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger "
+        f"batches{_never_there(rows)}.",
         *lines,
     ]
+
+
+def _never_there(rows: list[Row]) -> str:
+    """Names who is drawn by curves of another P, and on this P, with another network, did not reach the target."""
+    usual = [row for row in rows if row["settings"] is None]
+    assumed = {(row["algo"], row["nodes"]) for row in usual if row["curve_nodes"] != row["nodes"] and row["minutes"]}
+    missed = sorted(
+        {
+            (_draw.algo_name(row["algo"]), _draw.model_name(row["model"]), row["nodes"])
+            for row in usual
+            if row["curve_nodes"] == row["nodes"] and not row["minutes"] and (row["algo"], row["nodes"]) in assumed
+        }
+    )
+    return "".join(f"; with {model} on {nodes} nodes {algo} did not reach the target" for algo, model, nodes in missed)
 
 
 def _of_panel(rows: list[Row]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from told_in_paper import told
 
-from repro.figures import _times, authors_messages, speedups
+from repro.figures import _times, authors_messages, dilated_iterations, speedups
 from repro.report import summaries
 from repro.tables import Row
 
@@ -82,3 +82,34 @@ def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
     ]
     assert seconds and seconds == pytest.approx([ours] * len(seconds), abs=0.051)
     assert found.paper["breakdown_gtopk_32_nodes"]["vgg16"]["compute"] == pytest.approx(theirs, abs=0.0051)
+
+
+def test_gtopk_over_topk_with_selections_of_our_own_is_told_as_the_table_has_it() -> None:
+    def factor(model: str, node: str) -> float:
+        def rows(algo: str) -> list[Row]:
+            place = {"model": model, "nodes": 32, "algorithm": algo, "node": node}
+            return [row for row in dilated_iterations.table(FOUND) if place.items() <= row.items()]
+
+        (ours,), (other,) = rows("gTop-k"), rows("Top-k")
+        ratio: float = other["iteration (ms)"] / ours["iteration (ms)"]
+        return ratio
+
+    own, published = "published compute, our selection", "published"
+    said = told(
+        "gTop-k is N times as fast as Top-k with VGG-16 and N with AlexNet on N nodes, in place of N and N; with "
+        "ResNet-N N and ResNet-N N times"
+    )
+    assert said == pytest.approx(
+        [
+            factor("VGG-16", own),
+            factor("AlexNet", own),
+            32,
+            factor("VGG-16", published),
+            factor("AlexNet", published),
+            20,
+            factor("ResNet-20", own),
+            50,
+            factor("ResNet-50", own),
+        ],
+        abs=0.0051,
+    )
