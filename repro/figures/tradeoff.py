@@ -71,8 +71,8 @@ def draw(rows: list[Row]) -> Figure:
         f"Predicted: the algorithms' own messages on the cost model; {seconds}. "
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
-        "decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what an exchange leaves "
-        "out may have to be made up for in steps. An algorithm is on the map only if it was trained and is not shown "
+        "SparseLoCo every 15, decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what "
+        "an exchange leaves out may have to be made up for in steps. An algorithm is on the map only if it was trained and is not shown "
         f"to end more than {MARGIN:g} point below dense; one seed shows it where the 90 % interval of a difference of "
         "two single runs leaves that point out (ResNet-20, on schedules that are not compressed; sparse ones on "
         f"{rows[0]['nodes']} nodes, others where they were trained longest, on 4). Points below dense are in the CSV.",

@@ -163,6 +163,12 @@ def test_how_far_single_runs_may_lie_apart_is_told_on_the_planners_page() -> Non
         "interval of a difference of two single runs, N points by the seeds of ResNet-20's repeats after N epochs"
     )
     assert said == pytest.approx([near_dense.spread(results, pair), pair.epoch], abs=0.051)
-    stay = told("PowerSGD and Ok-Topk, N and N points below, stay")
-    assert stay == pytest.approx([-ends["powersgd"].points, -ends["oktopk"].points], abs=0.051)
-    assert ends["powersgd"].near and ends["oktopk"].near
+    for names, text in (
+        (
+            ("powersgd", "gtopk_parameter_server", "oktopk"),
+            "PowerSGD, gTop-k at a parameter server and Ok-Topk, N, N and N points below, stay",
+        ),
+        (("demo", "randomk"), "DeMo and random-k, N and N below, do not"),
+    ):
+        assert told(text) == pytest.approx([-ends[name].points for name in names], abs=0.051)
+        assert {ends[name].near for name in names} == {text.endswith("stay")}
