@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def collect(
     runs: Annotated[Path, typer.Option(help="The folder that the runs are in.")] = Path("results/runs"),
     out: Annotated[Path, typer.Option(help="Where summaries/ is.")] = Path("results"),
-    only: Annotated[list[str] | None, typer.Option("--only", help="One experiment; may be repeated.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="These experiments, with commas.")] = None,
     add: Annotated[
         bool, typer.Option("--add/--replace", help="Keep what is there, and pool other seeds with it; or drop it.")
     ] = True,
@@ -44,7 +44,8 @@ def collect(
 
     places.check_folder(out)
     existing = summaries.saved(out) if add else {}
-    collected, left_out = from_run_folders.collect(runs, only or [], stopped, times, existing)
+    names = [name for text in only or [] for name in text.split(",")]
+    collected, left_out = from_run_folders.collect(runs, names, stopped, times, existing)
     refused = list[str]()
     for name in collected.keys() & existing.keys():
         collected[name] = pool_seeds.pool(existing[name], collected[name], refused.append)

@@ -72,10 +72,11 @@ def draw(rows: list[Row]) -> Figure:
         f"Pale: less than {WON - 1:.0%} faster than the best exact algorithm (dense, DDP, overlapped or not). "
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "SparseLoCo every 15, decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what "
-        "an exchange leaves out may have to be made up for in steps. An algorithm is on the map only if it was trained and is not shown "
-        f"to end more than {MARGIN:g} point below dense; one seed shows it where the 90 % interval of a difference of "
-        "two single runs leaves that point out (ResNet-20, on schedules that are not compressed; sparse ones on "
-        f"{rows[0]['nodes']} nodes, others where they were trained longest, on 4). Points below dense are in the CSV.",
+        "an exchange leaves out may have to be made up for in steps. An algorithm is on the map only if it was trained "
+        f"and is not shown to end more than {MARGIN:g} point below dense; one seed shows it where the 90 % interval "
+        "of a difference of two single runs leaves that point out (ResNet-20, on schedules that are not compressed; "
+        f"sparse ones on {rows[0]['nodes']} nodes, others where they were trained longest, on 4). Points below dense "
+        "are in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "as latency grows, of BERT-Large on 128 GPUs.",
     )
