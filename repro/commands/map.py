@@ -40,7 +40,9 @@ def map_(
     refuse_text(overrides, "map")
     configs = compose.typed(overrides or [], {"experiment": "tradeoff"})
     if show:
-        typer.echo("---\n".join(compose.to_yaml(one) for one in configs), nl=False)
+        from repro.config.show import text
+
+        typer.echo("---\n".join(map(text, configs)), nl=False)
         return
     from repro.timing import fastest_map
 

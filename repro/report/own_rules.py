@@ -59,11 +59,6 @@ class Setting(NamedTuple):
     schedule: str
 
 
-def one_schedule(results: Results, experiment: str) -> list[Setting]:
-    """Returns the settings of an experiment's runs over the schedule with the most algorithms."""
-    return of_most(by_schedule(results, experiment))
-
-
 def of_most(schedules: Iterable[list[Setting]]) -> list[Setting]:
     """Returns of `by_schedule` the one with the most algorithms."""
 

@@ -57,7 +57,7 @@ def graph(rank: int, rounds: Sequence[Round], seconds: dict[str, float]) -> Iter
     for name, duration in seconds.items():
         number = next(numbers)
         micros = max(1, round(1e6 * duration))
-        yield node(id=number, name=name, type=COMPUTE, data_deps=before, duration_micros=micros, attr=[_flag(False)])
+        yield node(id=number, name=name, type=COMPUTE, data_deps=before, duration_micros=micros, attr=[_on_gpu()])
         before = [number]
     for done in itertools.chain.from_iterable([done] * done.repeat for done in rounds):
         ends = [(SEND, rank, done.to, done.sent), (RECEIVE, done.source, rank, done.received)]
@@ -68,7 +68,7 @@ def graph(rank: int, rounds: Sequence[Round], seconds: dict[str, float]) -> Iter
             here.append(next(numbers))
             name = f"{'send to' if kind == SEND else 'receive from'} {to if kind == SEND else source}"
             about = {"comm_src": source, "comm_dst": to, "comm_tag": tags[source, to]}
-            attributes = [_flag(False), *(_attribute(name=key, int32_val=value) for key, value in about.items())]
+            attributes = [_on_gpu(), *(_attribute(name=key, int32_val=value) for key, value in about.items())]
             attributes.append(_attribute(name="comm_size", int64_val=size))
             yield node(id=here[-1], name=name, type=kind, data_deps=before, attr=attributes)
             tags[source, to] += 1
@@ -99,5 +99,5 @@ def _attribute(**values: Any) -> Any:
     return messages()["AttributeProto"](**values)
 
 
-def _flag(on_cpu: bool) -> Any:
-    return _attribute(name="is_cpu_op", bool_val=on_cpu)
+def _on_gpu() -> Any:
+    return _attribute(name="is_cpu_op", bool_val=False)

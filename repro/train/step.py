@@ -1,4 +1,4 @@
-"""Takes one step of S-SGD with sparse aggregation, on one rank; `repro.train.loop` is the loop around it."""
+"""Takes one step of S-SGD with sparse aggregation, on one rank; `repro.train.training` is the loop around it."""
 
 from __future__ import annotations
 
