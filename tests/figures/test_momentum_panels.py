@@ -80,7 +80,7 @@ def test_a_compressed_schedule_and_other_images_have_panels_of_their_own() -> No
     figure = momentum.draw(rows)
     titles = [axes.get_title() for axes in figure.axes if axes.axison]
     first, compressed_one = "P = 32, first 15 of 141 epochs", "P = 32, schedule of 141 epochs\ncompressed to 15"
-    assert sorted(titles) == sorted(["", first, first, compressed_one])
+    assert sorted(titles) == sorted(["limits of stability on a quadratic", first, first, compressed_one])
     note = " ".join(_legend.notes_of(figure))
     for data, length in (
         ("CIFAR-10 (JPEG folder)", "first 15 of 141 epochs"),
