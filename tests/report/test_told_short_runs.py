@@ -210,8 +210,7 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
     }
     said = told(
         "Top-k has N % with momentum after aggregation and N without, gTop-k N with it, N without (as [...]) and N "
-        "with masked momentum before selection; dense has N with it (bfloat16, seed 0, n = 1 each) and, in float32, N "
-        "with it and N without"
+        "with masked momentum before selection, with which Top-k has N; dense has N with it and N without (bfloat16"
     )
     own = [
         ("Top-k", after, "bfloat16"),
@@ -219,9 +218,9 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
         ("gTop-k", after, "bfloat16"),
         ("gTop-k corrected", none, "bfloat16"),
         ("gTop-k", masked, "bfloat16"),
+        ("Top-k", masked, "bfloat16"),
         ("dense", after, "bfloat16"),
-        ("dense", after, "float32"),
-        ("dense", none, "float32"),
+        ("dense", none, "bfloat16"),
     ]
     assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
     assert {rows[one]["n"] for one in own} == {1}
@@ -288,7 +287,8 @@ def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
         for name in ("Top-k", "gTop-k butterfly", "gTop-k exact", "gTop-k")
     ]
     said = told(
-        "a mask gains N points with Top-k, N with gTop-k butterfly, N with gTop-k exact and N with gTop-k (n = 1 each"
+        "a mask gains N points with Top-k, N with gTop-k butterfly, N with gTop-k exact and N with gTop-k (n = 2, 1, 1 "
+        "and 2"
     )
     assert said == pytest.approx(gains, abs=0.1), "of rounded cells"
     on_32, clipped = accuracies("gTop-k", 32), "gTop-k (clipped)"
