@@ -61,6 +61,11 @@ def words(values: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
+def listed(only: Iterable[str] | None) -> list[str]:
+    """Returns the names that an option was given, with commas or more than once."""
+    return [name for text in only or [] for name in text.split(",")]
+
+
 def refuse_text(typed: Sequence[str] | None, command: str) -> None:
     """Raises ConfigError where a network for text was typed; the experiment sets the size of images."""
     from repro.config import compose

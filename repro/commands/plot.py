@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from repro.commands.overrides import listed
+
 
 def complete(incomplete: str) -> list[str]:
     from repro import figures
@@ -49,7 +51,7 @@ def figures(
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.figures(_split(only), runs, out, formats.split(","), typer.echo, not no_notes, width, alone)
+    write_items.figures(listed(only), runs, out, formats.split(","), typer.echo, not no_notes, width, alone)
 
 
 def tables(
@@ -68,11 +70,7 @@ def tables(
     from repro.runs import places
 
     places.check_folder(out)
-    write_items.tables(_split(only), runs, out, typer.echo, alone)
-
-
-def _split(only: list[str] | None) -> list[str]:
-    return [name for text in only or [] for name in text.split(",")]
+    write_items.tables(listed(only), runs, out, typer.echo, alone)
 
 
 def list_(runs: Runs = None) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from repro.commands.overrides import listed
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -44,8 +46,7 @@ def collect(
 
     places.check_folder(out)
     existing = summaries.saved(out) if add else {}
-    names = [name for text in only or [] for name in text.split(",")]
-    collected, left_out = from_run_folders.collect(runs, names, stopped, times, existing)
+    collected, left_out = from_run_folders.collect(runs, listed(only), stopped, times, existing)
     refused = list[str]()
     for name in collected.keys() & existing.keys():
         collected[name] = pool_seeds.pool(existing[name], collected[name], refused.append)

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 FAR = 1.5  # times what the others spread over
+LEAST = 4  # marks: the spread of two others says nothing
 
 
-def cut(panel: Axes, values: Sequence[float], at: Sequence[float], colour: str) -> None:
-    """Leaves the lowest of `values`, drawn at the heights `at`, out of `panel` if it lies FAR below the next one.
+def cut(panel: Axes, marks: Sequence[tuple[float, float, str]]) -> None:
+    """Leaves the lowest of `marks` (value, height, colour) out of `panel` if it lies FAR below the next one.
 
     The axis then begins a little below the next one, where an arrow with the value stands in its place.
     """
-    ordered = sorted(zip(values, at, strict=True))
-    if len(ordered) < 4:
+    ordered = sorted(marks)
+    if len(ordered) < LEAST:
         return
-    (lowest, height), (least, _), (most, _) = ordered[0], ordered[1], ordered[-1]
+    (lowest, height, colour), (least, *_), (most, *_) = ordered[0], ordered[1], ordered[-1]
     spread = most - least
     if least - lowest <= FAR * spread:
         return

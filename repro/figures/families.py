@@ -136,13 +136,15 @@ def draw(rows: list[Row]) -> Figure:
         ):
             if x is not None:
                 panel.plot(x, height, **style | changes)
-    for model in sorted({row["model"] for row in rows}):
-        if reference := _reference([row for row in rows if row["model"] == model]):
-            panels[0].axvline(100 * reference, color="0.6", linestyle="--", linewidth=0.8, zorder=0)
-    heights = [float(y) for y in reversed(range(len(rows)))]
-    worst = min(rows, key=lambda row: row["test_accuracy"])
-    colour, _ = FAMILIES.get(worst["family"], UNKNOWN)
-    _outlier.cut(panels[0], [100 * row["test_accuracy"] for row in rows], heights, colour)
+    for reference in _references(rows):
+        panels[0].axvline(100 * reference, color="0.6", linestyle="--", linewidth=0.8, zorder=0)
+    _outlier.cut(
+        panels[0],
+        [
+            (100 * row["test_accuracy"], y, FAMILIES.get(row["family"], UNKNOWN)[0])
+            for y, row in enumerate(reversed(rows))
+        ],
+    )
     panels[0].set_yticks(range(len(rows)), reversed(wrapped), linespacing=0.95)
     panels[0].set_ylim(-0.6, len(rows) - 0.4)
     panels[1].set_xscale("log")
@@ -183,11 +185,11 @@ def draw(rows: list[Row]) -> Figure:
     return figure
 
 
-def _reference(rows: list[Row]) -> float | None:
-    """Returns dense's accuracy of seed 0, where the row of dense is of more seeds than most others are."""
-    dense = next((row for row in rows if row["algo"] == "dense"), None)
+def _references(rows: list[Row]) -> list[float]:
+    """Returns dense's accuracy of seed 0 with each model, if most rows are of that seed alone and dense's is not."""
     alone = sum(row["seeds"] == "0" for row in rows)
-    return dense["accuracy_of_seed_0"] if dense and dense["seeds"] != "0" and 2 * alone > len(rows) else None
+    dense = [row for row in rows if row["algo"] == "dense" and row["seeds"] != "0"]
+    return [row["accuracy_of_seed_0"] for row in dense if row["accuracy_of_seed_0"] and 2 * alone > len(rows)]
 
 
 def _rules(rows: list[Row], names: list[str]) -> str:
@@ -228,7 +230,7 @@ def _of_accuracies(rows: list[Row], names: list[str]) -> str:
     mean = f"Means of epochs {means}{alone}. " if spans else ""
     spread = any(row["test_accuracy_std"] for row in rows)
     line = "A line beside an accuracy is one standard deviation over seeds. " if spread else ""
-    if any(_reference([row for row in rows if row["model"] == model]) for model in {row["model"] for row in rows}):
+    if _references(rows):
         line += "Dashed: dense of seed 0, of which most rows are; other rows have the seeds that n counts. "
     short = "So short a run says little of a whole one, least of all of sparse algorithms: see the convergence figure."
     return mean + line + ("" if all(row["whole"] for row in rows) else short)

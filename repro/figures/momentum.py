@@ -157,9 +157,8 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             values = [100 * row["test_accuracy"] for row in mine]
             open_mark = {"markerfacecolor": "none"} if rule == RULES[1] else {}  # as in the first panel
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8, **open_mark)
-    worst = min(rows, key=lambda row: row["test_accuracy"])
-    heights = [names.index(row["algo"]) for row in rows]
-    _outlier.cut(panel, [100 * row["test_accuracy"] for row in rows], heights, LOOKS[worst["rule"]][0])
+    marks = [(100 * row["test_accuracy"], names.index(row["algo"]), LOOKS[row["rule"]][0]) for row in rows]
+    _outlier.cut(panel, marks)
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
     epoch, over = rows[0]["epoch"], rows[0]["epochs averaged"]

@@ -100,3 +100,21 @@ def test_a_row_of_one_evaluation_is_not_said_to_be_a_mean() -> None:
     assert "Means of epochs 11 to 15; of the last epoch alone, as others were not evaluated: Top-k." in " ".join(notes)
     _, notes = drawn("families", often, seldom)
     assert "Means of epochs 11 to 15. " in " ".join(notes)
+
+
+def test_rows_say_whose_seeds_and_rules_they_have() -> None:
+    """Dense of three seeds had stood above what was better than dense of the seed that both had."""
+    (item,) = figures.load(["families"])
+    rows = [
+        row for row in item.table(summaries.load()) if row["algo"] in ("dense", "qsgd", "fp16", "randomk", "onebit")
+    ]
+    figure, notes = figures.drawn(item, rows)
+    said = " ".join(notes)
+    assert "no momentum, 0.01: random-k" in said and "no momentum, 1: 1-bit SGD" in said
+    (dense,) = (row for row in rows if row["algo"] == "dense")
+    dashed = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+    assert dashed == [100 * dense["accuracy_of_seed_0"]] and dense["accuracy_of_seed_0"] < dense["test_accuracy"]
+    assert "Dashed: dense of seed 0" in said
+    alone = [row | {"seeds": "0"} for row in rows]
+    figure, notes = figures.drawn(item, alone)
+    assert "Dashed" not in " ".join(notes) and not [x for x in figure.axes[0].lines if x.get_linestyle() == "--"]

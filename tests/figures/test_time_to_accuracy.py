@@ -229,3 +229,13 @@ def test_the_band_of_one_seed_is_within_its_run() -> None:
     assert of_dense in heights
     notes = " ".join(figure.notes)
     assert "dense: epoch 4 (2 to 8 within one run), n = 1" in notes and time_to_target.WITHIN in notes
+
+
+def test_curves_of_another_p_are_told_to_be_contradicted_where_they_are() -> None:
+    row = {"settings": None, "algo": "gtopk", "nodes": 32}
+    assumed = row | {"model": "vgg16", "curve_nodes": 4, "minutes": 11.0}
+    missed = row | {"model": "resnet20", "curve_nodes": 32, "minutes": None}
+    found = "; with ResNet-20 on 32 nodes gTop-k did not reach the target"
+    assert time_to_accuracy._never_there([assumed, missed]) == found
+    assert time_to_accuracy._never_there([assumed, missed | {"minutes": 5.0}]) == ""
+    assert time_to_accuracy._never_there([assumed | {"algo": "topk"}, missed]) == ""
