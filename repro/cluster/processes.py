@@ -61,6 +61,9 @@ def launch(
                 if rank.pid is not None and rank.is_alive():
                     rank.kill()
                     rank.join()
+        # two Ctrl-C are one for a process that was too busy to take the first
+        if interrupt.final and any(rank.exitcode == 128 + signal.SIGINT for rank in ranks):
+            raise KeyboardInterrupt
         if failure is not None:
             raise RunError(failure)
         files = sorted(Path(folder).glob("outcome-*"))

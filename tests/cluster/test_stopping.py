@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import forked_cli
@@ -61,6 +62,21 @@ def test_ctrl_c_answers_at_once_and_twice_stops_now(cluster: str, tmp_path: Path
     assert process.returncode == 130
     if cluster == "local":
         assert re.search(r"stopping after step \d+0;", said)
+
+
+def test_a_second_ctrl_c_that_the_ranks_alone_took_stops_now(tmp_path: Path) -> None:
+    """Signals of one number that wait for a busy process are one: it said that the ranks were ended from outside."""
+    process = running(tmp_path, "cluster=processes")
+    os.killpg(process.pid, signal.SIGINT)
+    time.sleep(0.05)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # a process that has ended since
+            number, group = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[2])
+            if group == process.pid != number:
+                os.kill(number, signal.SIGINT)
+    said = over(process)
+    assert "ended from outside" not in said and "same command goes on" in said
+    assert process.returncode == 130
 
 
 def test_sigterm_to_the_whole_group_saves_and_stops(tmp_path: Path) -> None:
