@@ -287,8 +287,7 @@ def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
         for name in ("Top-k", "gTop-k butterfly", "gTop-k exact", "gTop-k")
     ]
     said = told(
-        "a mask gains N points with Top-k, N with gTop-k butterfly, N with gTop-k exact and N with gTop-k (n = 2, 1, 1 "
-        "and 2"
+        "a mask gains N points with Top-k, N with gTop-k butterfly, N with gTop-k exact and N with gTop-k (n = 1 or 2"
     )
     assert said == pytest.approx(gains, abs=0.1), "of rounded cells"
     on_32, clipped = accuracies("gTop-k", 32), "gTop-k (clipped)"
