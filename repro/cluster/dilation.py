@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import platform
 import statistics
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 import torch
 
 from repro import algorithms, models
+from repro.children import usable_cores
 from repro.cluster.lab import LEAST_BITS_PER_S, MOST_BITS_PER_S
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import distances
@@ -93,7 +93,7 @@ def allowed(wire: Network) -> list[int]:
 
 def place(config: Config) -> str:
     """Names this machine and the network that it is to carry."""
-    cores, wire = len(os.sched_getaffinity(0)), config.network
+    cores, wire = usable_cores(), config.network
     return f"{platform.node()}, {cores} cores, {config.nodes} nodes, {wire.bits_per_s:g} bit/s, {wire.alpha_s:g} s"
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from repro import algorithms, data, models, screen
+from repro.children import usable_cores
 from repro.cluster.devices import of_first
 from repro.config.schema import Config, ConfigError
 from repro.data._shards import TEST_BATCH, TEST_ROWS
@@ -56,7 +56,7 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
         return BASE + nodes * PROCESS + gradients
     parameters, activations = outputs(config)
     live = activations if rough else alive(config)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     at_once = processes or config.overlap == "on" or algorithms.of(config.algo).wraps  # else threads take turns
     turns = nodes if at_once else min(nodes, max(1, cores // (config.threads or 1)))
     step = 4 * activations * config.batch_per_node

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from repro.children import usable_cores
 from repro.cluster import environment, start
 from repro.cluster.devices import device_of
 from repro.cluster.environment import Place, find_place
@@ -89,7 +89,7 @@ def of_each(config: Config, local_size: int) -> int:
 
     Where SLURM binds tasks to cores this process sees its own alone, which are not to be shared again.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     is_task = find_place(config) is not None or config.nodes == 1
     of_task = environment.cpus_of_task() if is_task else None
     mine = min(cores, of_task) if of_task is not None else cores // local_size
@@ -105,4 +105,4 @@ def _turns(config: Config) -> AbstractContextManager[object]:
     """Limits how many CPU ranks compute at once to the cores: 32 at once would hold 32 times what backward keeps."""
     if device_of(config, _places(config.nodes)[0]).type != "cpu":
         return nullcontext()
-    return threading.Semaphore(max(1, len(os.sched_getaffinity(0)) // of_each(config, config.nodes)))
+    return threading.Semaphore(max(1, usable_cores() // of_each(config, config.nodes)))

@@ -55,23 +55,33 @@ def about_known(algo: str) -> dict[str, Any]:
 def is_known(algo: str) -> bool:
     """Returns whether an algorithm of anybody's results, whatever its name is, has a file here."""
     try:
-        return Path(algo).name == algo and _file(algo).is_file()
+        return "/" not in algo and _file(algo).is_file()
     except (OSError, ValueError):  # too long a name of a file, or none
         return False
 
 
 def _of_algo(algo: str) -> dict[str, Any]:
-    return _read(_file(algo), _file(algo).stat().st_mtime_ns)
+    values: dict[str, Any] = read(_file(algo))
+    return values
 
 
 def _file(algo: str) -> Path:
-    return conf_folder() / "algo" / f"{algo}.yaml"
+    return _named(conf_folder(), algo)
 
 
-@functools.cache  # the time of change is in the key; tables ask for each of their runs
-def _read(path: Path, changed_ns: int) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load(path.read_text())
-    return values
+@functools.cache  # tables ask for each of their runs, some hundred thousand times
+def _named(conf: Path, algo: str) -> Path:
+    return conf / "algo" / f"{algo}.yaml"
+
+
+def read(path: Path) -> Any:
+    """Returns what a YAML holds. It is shared: do not change it."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@functools.cache  # the time of change is in the key
+def _read(path: Path, changed_ns: int) -> Any:
+    return yaml.safe_load(path.read_text())
 
 
 def title(group: str, text: str) -> str:

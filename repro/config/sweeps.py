@@ -162,8 +162,8 @@ def swept(experiment: str) -> list[str]:
 
 def _blocks(experiment: str) -> list[dict[str, Any]]:
     """Returns the mappings under `sweep:`, one of no keys where there is none."""
-    text = (groups.conf_folder() / "experiment" / f"{experiment}.yaml").read_text()
-    sweep = (yaml.safe_load(text) or {}).get("sweep") or {}
+    values = groups.read(groups.conf_folder() / "experiment" / f"{experiment}.yaml")
+    sweep = (values or {}).get("sweep") or {}
     parts = sweep if isinstance(sweep, list) else [sweep]
     if not all(isinstance(part, dict) for part in parts):
         where = f"conf/experiment/{experiment}.yaml"

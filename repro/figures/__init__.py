@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from repro.children import end_with_parent
+from repro.children import end_with_parent, usable_cores
 from repro.config.groups import near
 from repro.config.schema import ConfigError
 from repro.tables import Row, to_latex_text
@@ -220,7 +220,7 @@ def side_by_side(work: Callable[..., T], *each: Iterable[Any]) -> Iterator[T]:
     if threading.active_count() > 1:  # forking would copy locks that nobody will release
         yield from map(work, *each)
         return
-    with ProcessPoolExecutor(min(8, os.cpu_count() or 1), initializer=end_with_parent, initargs=(os.getpid(),)) as pool:
+    with ProcessPoolExecutor(min(8, usable_cores()), initializer=end_with_parent, initargs=(os.getpid(),)) as pool:
         yield from pool.map(work, *each)
 
 

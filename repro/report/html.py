@@ -29,7 +29,8 @@ COLOURS = {  # a drawing's colour -> the page's, light or dark
     "#e0e0e0": "var(--grid)",
     "#d9d9d9": "var(--grid)",
     "#595959": "var(--soft)",
-    "#4d4d4d": "var(--soft)",
+    "#4c4c4c": "var(--soft)",
+    "#ededed": "var(--grid)",
 }
 
 

@@ -27,6 +27,7 @@ class Results:
     summaries: dict[str, dict[str, Any]]  # by name: {"groups": [...]} of trainings, or what a measuring command wrote
     reference: list[dict[str, Any]] = field(default_factory=list)  # a third party's runs, percent by epoch
     left_out: list[str] = field(default_factory=list)  # a line on each run folder that is not among the summaries
+    _alike: dict[str, tuple[Any, list[Group]]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     @property
     def networks(self) -> dict[str, Any]:
@@ -35,11 +36,18 @@ class Results:
 
     def groups(self, experiment: str, measure: Metric | None = None) -> list[Group]:
         """Returns the runs of an experiment, `alike` in compute; with `measure`, those that have it on test data."""
-        return [group for group in alike(self.as_timed(experiment)) if measure in (None, group.metric)]
+        listed = self._listed(experiment)
+        if self._alike.get(experiment, ([], []))[0] is not listed:  # every table asks for most experiments
+            self._alike[experiment] = listed, alike(self.as_timed(experiment))
+        return [group for group in self._alike[experiment][1] if measure in (None, group.metric)]
 
     def as_timed(self, experiment: str) -> list[Group]:
         """Returns the runs of an experiment with the seconds of each."""
-        return [Group(**group) for group in self.summaries.get(experiment, {}).get("groups", [])]
+        return [Group(**group) for group in self._listed(experiment)]
+
+    def _listed(self, experiment: str) -> list[dict[str, Any]]:
+        listed: list[dict[str, Any]] = self.summaries.get(experiment, {}).get("groups", [])
+        return listed
 
     def all_groups(self) -> Iterator[tuple[str, Group]]:
         for experiment in sorted(self.summaries):

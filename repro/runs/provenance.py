@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import shlex
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from repro.children import usable_cores
 from repro.cluster import environment
 from repro.runs import machine
 
@@ -34,7 +34,7 @@ def describe(device: str, data: str) -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": cpu(),
         "threads": threads(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": usable_cores(),
         "processor": machine.processor(),
         "rates": machine.rates(),
         "allocator": machine.allocator(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
 import statistics
 import tempfile
 import threading
@@ -18,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from repro import models, screen
+from repro.children import usable_cores
 from repro.cluster import ranks
 from repro.config.schema import Config, ConfigError
 from repro.data import Dataset, Samples
@@ -51,7 +51,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
     for config in (dataclasses.replace(one, device="cpu") for one in configs):  # as the plain loops are
         possible.check(config)
         data = loop.load_data(config)
-        loops = {"plain": 1, "plain_per_core": _cores(), "plain_per_node": config.nodes}
+        loops = {"plain": 1, "plain_per_core": usable_cores(), "plain_per_node": config.nodes}
         rates: dict[str, list[float]] = {name: [] for name in ("run", *loops)}
         for _ in range(repeats):
             rates["run"].append(run(config, steps))
@@ -62,7 +62,7 @@ def measure_steps(configs: list[Config], steps: int, repeats: int, out: Path) ->
             "model": config.model.name, "data": data.description, "algo": config.algo.name, "nodes": config.nodes,
             "batch_per_node": config.batch_per_node, "precision": config.precision,
             "messages": config.cluster.messages,
-            "cores": _cores(), "processor": machine.processor(), "allocator": machine.allocator(),
+            "cores": usable_cores(), "processor": machine.processor(), "allocator": machine.allocator(),
             "steps": steps, "repeats": repeats,
             "images_per_s": rates, "medians": medians,
             **{f"run_over_{name}": ratio(rates["run"], rates[name]) for name in loops},
@@ -126,7 +126,7 @@ def plain(config: Config, data: Dataset, steps: int, loops: int) -> float:
     barrier, ends = threading.Barrier(loops + 1), [0.0] * loops
 
     def one_loop(number: int) -> None:
-        torch.set_num_threads(1 if loops > 1 else _cores())
+        torch.set_num_threads(1 if loops > 1 else usable_cores())
         model = models.load(
             config.model.name, data.classes, data.image_size, config.seed, torch.Generator(), **config.model.options
         )
@@ -170,7 +170,3 @@ def endless(config: Config, data: Dataset, rank: int) -> Iterator[Batch]:
     """Yields a rank's batches, epoch after epoch."""
     for epoch in itertools.count():
         yield from data.batches(epoch, rank, config.nodes, config.batch_per_node)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))

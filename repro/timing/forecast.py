@@ -6,7 +6,6 @@ Training: from one timed step a model. Iterations of stated compute in the lab: 
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from repro import algorithms, data, models, screen
+from repro.children import usable_cores
 from repro.cluster import environment
 from repro.comm.bucket_spans import Shapes
 from repro.config.parts import Algo
@@ -85,7 +85,7 @@ def seconds(configs: Sequence[Config], long: Sequence[int]) -> list[float]:
     if cases:
         labels = f"timing a step of {', '.join(dict.fromkeys(config.model.name for config in cases.values()))}"
         timed = {_case(config): step_seconds(config) for config in track(cases.values(), labels, len(cases))}
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     networks: dict[str, Shapes] = {}
     found = []
     for config, count in zip(configs, long, strict=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from repro import algorithms
-from repro.children import end_with_parent
+from repro.children import end_with_parent, usable_cores
 from repro.comm import cost_formulas, replay
 from repro.comm.bucket_spans import Shapes
 from repro.comm.traffic import Link, Round, framing
@@ -98,7 +98,7 @@ def all_rounds(config: Config, parameters: int, k: int, shapes: Shapes | None = 
     size = config.nodes
     if size < SHARED or algorithms.of(config.algo).messages_depend_on_values:  # which runs all ranks in any case
         return dry_run.all_rounds(config.algo, size, parameters, k, shapes=shapes)
-    parts = min(size, len(os.sched_getaffinity(0)))
+    parts = min(size, usable_cores())
     ranks = [range(part, size, parts) for part in range(parts)]
     with ProcessPoolExecutor(parts, multiprocessing.get_context("fork"), _begin, (os.getpid(),)) as pool:
         jobs = [pool.submit(dry_run.all_rounds, config.algo, size, parameters, k, part, shapes) for part in ranks]

@@ -133,7 +133,7 @@ def test_the_time_that_is_told_before_grows_with_steps_and_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forecast, "step_seconds", lambda _: 0.5)
-    monkeypatch.setattr(forecast.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     once = config(tmp_path, *QUICK, "nodes=4", "steps=10")
     twice = config(tmp_path, *QUICK, "nodes=4", "steps=20")
     short, long = forecast.seconds([once, twice], [10, 20])
