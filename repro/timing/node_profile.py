@@ -44,8 +44,8 @@ class Node:
 
 def layers(config: Config) -> Shapes:
     """Returns the shapes of the configured model's parameters, without allocating them."""
-    with torch.device("meta"):
-        return [tuple(p.shape) for p in model(config).parameters()]
+    sized = models.sized(config.model.name, config.data.classes, config.data.image_size, config.model.options)
+    return [tuple(p.shape) for p in sized.parameters()]
 
 
 def model(config: Config, generator: torch.Generator | None = None) -> torch.nn.Module:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torchvision
 from PIL import Image
 
 from repro import data
@@ -79,6 +78,8 @@ def test_the_archives_planes_become_images(tmp_path):
 
 
 def test_an_unpacked_archive_has_the_same_images(tmp_path, monkeypatch):
+    import torchvision  # here, as it takes seconds
+
     def batch(number):
         return python2_pickle(np.full(2 * 3072, number, np.uint8).tobytes(), [number, 9 - number])
 

@@ -1,5 +1,6 @@
 """Which target the figure takes, what is drawn at each P, and what is said of curves that miss it."""
 
+import dataclasses
 from typing import Any
 
 import made_up_groups
@@ -200,7 +201,7 @@ def test_runs_with_other_settings_that_were_timed_elsewhere_or_on_other_data_are
     drawn = {row["settings"] for row in time_to_accuracy.table(timed) if row["minutes"]}
     assert drawn == {None, "gain 40"}  # seconds are those of the experiment that times; nothing has timed `other` there
     kept["data"] = other["data"] = "cifar10"
-    said = time_to_accuracy.draw(time_to_accuracy.table(timed)).notes[-1]
+    said = time_to_accuracy.draw(time_to_accuracy.table(dataclasses.replace(timed))).notes[-1]
     assert "reached it too (CIFAR-10, float32, in curves of P = 32): gTop-k (ρ = 0.05, gain 40)" in said
 
 
