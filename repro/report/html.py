@@ -31,6 +31,7 @@ COLOURS = {  # a drawing's colour -> the page's, light or dark
     "#595959": "var(--soft)",
     "#4c4c4c": "var(--soft)",
     "#ededed": "var(--grid)",
+    "#737373": "var(--soft)",
 }
 
 

@@ -63,6 +63,13 @@ def test_every_item_is_there_once_and_nothing_is_loaded_from_elsewhere(page: Pat
     assert all((a or b).startswith(("#", "data:")) for a, b in links)
 
 
+def test_a_drawing_takes_the_pages_colours_for_what_is_nearly_black_or_white(page: Path) -> None:
+    """A band of light grey under light marks, and dark words on a dark page, could not be read there."""
+    greys = {int(grey, 16) for grey, _ in re.findall(r"#(([0-9a-f]{2})\2\2)\b", page.read_text().partition("<svg")[2])}
+    on_green, bars = 0x1A1A1A, {0xD1D1D1, 0xE7E7E7}  # words on a cell of that colour; areas with nothing on them
+    assert {hex(grey) for grey in greys - {on_green, *bars} if not 0x707070 <= grey <= 0xB4B4B4} == set()
+
+
 def test_an_item_says_all_commands_that_make_it(page: Path) -> None:
     text, drawn = page.read_text(), [item for item in figures.load() if item.draw]
     assert any(len(item.commands) > 1 for item in drawn)
