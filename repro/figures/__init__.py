@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from repro.children import end_with_parent, usable_cores
 from repro.config.groups import near
@@ -169,8 +169,18 @@ def render(
         for kind in formats:
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, metadata=METADATA[kind], **options)
-            files[kind] = buffer.getvalue()
+            files[kind] = in_256_colours(buffer) if kind == "png" else buffer.getvalue()
     return files
+
+
+def in_256_colours(file: IO[bytes]) -> bytes:
+    """Returns a PNG with its 256 main colours, which is a third as large: committed drawings change with every run."""
+    from PIL import Image
+
+    drawn, smaller = Image.open(file), io.BytesIO()
+    few = drawn.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    few.save(smaller, "png", dpi=drawn.info["dpi"], optimize=True)
+    return smaller.getvalue()
 
 
 def drawn(item: Item, rows: list[Row], notes: bool = True, width: str = "") -> tuple[Figure, Sequence[str]]:

@@ -33,7 +33,7 @@ PLAIN = {
 ERRORS = {"bytegrad": 2 * 18 / 255, "qsgd": 2 * 9 / 127, "fp16": 9 * 2**-10}
 
 ABOUT = {name: about(name) for name in NAMES}
-CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("worker", "worker and owner")]
+CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("node", "node and owner")]
 SCALING = [name for name in NAMES if algorithms.of(CHOICES[name]).scales]
 LOSSY = [name for name in NAMES if ABOUT[name]["family"] in ("quantised", "low rank")]
 
@@ -49,7 +49,7 @@ def test_the_class_answers_as_its_instances_do(choice):
     assert kind.wraps == (kind.own_bucket_mb(**choice.options) is not None)
     assert (algorithm.selected is not None) == (choice.sparse and choice.name != "randomk")
     assert about(choice.module)["cost"]
-    keeps = about(choice.module)["error_feedback"].startswith("worker")
+    keeps = about(choice.module)["error_feedback"].startswith("node")
     assert (algorithms.residuals(algorithm)[0] is not None) == keeps
 
 
