@@ -108,7 +108,7 @@ def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
 
 def test_gtopk_exact_beside_gtopk_is_told_as_the_summaries_have_it() -> None:
     found = summaries.load()
-    (exact,) = (g for g in found.groups("momentum") if g.algo == "gtopk_exact" and g.settings["momentum"] == 0.9)
+    (exact,) = (g for g in _of_15_epochs("momentum", "gtopk_exact") if g.settings["momentum"] == 0.9)
     (whole,) = (g for g in found.groups("convergence") if g.algo == "gtopk" and usual(g, 141, "bfloat16"))
     own, other = of_seeds(exact, LATE), of_seeds(whole, LATE)
     assert exact.schedule == "first 15 of 141 epochs" and exact.seeds == [0, 1]
@@ -145,8 +145,9 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
     )
     assert first["gTop-k (clipped)", masked] < first["gTop-k", after] < first["gTop-k", masked]
     by_rule = {momentum_rule(g.settings): of_seeds(g, LATE) for g in _of_15_epochs("momentum", "gtopk_exact")}
-    (ahead,) = told("The exception is gTop-k exact, which masked momentum leaves N points ahead (seed 0 of both)")
-    assert ahead == pytest.approx(by_rule[masked][0] - by_rule[none][0], abs=0.051)
+    both, *each = told("gTop-k exact, which masked momentum leaves N points ahead (n = [...]: N ahead and N behind)")
+    ahead = [by_rule[masked][seed] - by_rule[none][seed] for seed in (0, 1)]
+    assert [both, each[0], -each[1]] == pytest.approx([sum(ahead) / 2, *ahead], abs=0.051)
     names = ("gTop-k (exact rule)", "gTop-k butterfly", "gTop-k")
     said = told(
         "exact rule loses most by the tree (N points) and by the butterfly about as much as the paper's (N and N)"
@@ -202,37 +203,40 @@ def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
 
 
 def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
-    after, _, masked, none = RULES
+    after, before, masked, none = RULES
     rows = {
-        (row["algo"], row["rule"], row["precision"]): row
+        (row["algo"], row["rule"]): row
         for row in momentum.table(summaries.load())
-        if (row["source"], row["nodes"], row["epoch"]) == ("trained", 32, 15)
+        if (row["source"], row["nodes"], row["epoch"], row["precision"]) == ("trained", 32, 15, "bfloat16")
     }
     said = told(
-        "Top-k has N % with momentum after aggregation and N without, gTop-k N with it, N without (as [...]) and N "
-        "with masked momentum before selection, with which Top-k has N; dense has N with it and N without (bfloat16"
+        "Top-k has N % with momentum after aggregation and N without, gTop-k N with it and N without (as [...]), "
+        "gTop-k exact N and N, and gTop-k butterfly, which loses most, N and N; dense has N with it and N without"
     )
-    own = [
-        ("Top-k", after, "bfloat16"),
-        ("Top-k", none, "bfloat16"),
-        ("gTop-k", after, "bfloat16"),
-        ("gTop-k corrected", none, "bfloat16"),
-        ("gTop-k", masked, "bfloat16"),
-        ("Top-k", masked, "bfloat16"),
-        ("dense", after, "bfloat16"),
-        ("dense", none, "bfloat16"),
-    ]
+    own = [("Top-k", after), ("Top-k", none), ("gTop-k", after), ("gTop-k corrected", none)]
+    own += [(name, rule) for name in ("gTop-k exact", "gTop-k butterfly", "dense") for rule in (after, none)]
     assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
-    assert {rows[one]["n"] for one in own} == {1}
+    first = told(
+        "comes to N % with Top-k, N with gTop-k and N with gTop-k exact, where it is masked, and to N with Top-k, where "
+        "it is not"
+    )
+    firsts = [("Top-k", masked), ("gTop-k", masked), ("gTop-k exact", masked), ("Top-k", before)]
+    assert first == pytest.approx([100 * rows[one]["test_accuracy"] for one in firsts], abs=0.051)
+    assert told("with gTop-k exact it is N points ahead of none") == pytest.approx([first[2] - said[5]], abs=0.051)
+    assert told("in each step, has N without momentum") == pytest.approx(
+        [100 * rows["1-bit SGD", none]["test_accuracy"]], abs=0.051
+    )
+    assert {rows[one]["n"] for one in (*own, *firsts)} == {1}
     on_4 = {
         (row["algo"], row["rule"]): 100 * row["test_accuracy"]
         for row in momentum.table(summaries.load())
         if (row["source"], row["nodes"], row["epoch"]) == ("trained", 4, 15)
     }
-    costs = [on_4[name, none] - on_4[name, after] for name in ("Top-k", "gTop-k")]
-    least, most = told("On 32 nodes it costs Top-k and gTop-k N to N times as much")
-    assert least <= min((said[1] - said[0]) / costs[0], (said[3] - said[2]) / costs[1]) <= most
-    assert least <= max((said[1] - said[0]) / costs[0], (said[3] - said[2]) / costs[1]) <= most
+    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
+    costs = [on_4[name, none] - on_4[name, after] for name in names]
+    times = [(said[2 * i + 1] - said[2 * i]) / cost for i, cost in enumerate(costs)]
+    least, most = told("On 32 nodes it costs sparse algorithms N to N times as much")
+    assert (least, most) == (round(min(times)), round(max(times)))
     assert told("without it Top-k has N % on 32 nodes") == [said[1]]
 
 
