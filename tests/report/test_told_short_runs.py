@@ -217,8 +217,8 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
     own += [(name, rule) for name in ("gTop-k exact", "gTop-k butterfly", "dense") for rule in (after, none)]
     assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
     first = told(
-        "comes to N % with Top-k, N with gTop-k and N with gTop-k exact, where it is masked, and to N with Top-k, where "
-        "it is not"
+        "comes to N % with Top-k, N with gTop-k and N with gTop-k exact, where it is masked, and to N with Top-k, "
+        "where it is not"
     )
     firsts = [("Top-k", masked), ("gTop-k", masked), ("gTop-k exact", masked), ("Top-k", before)]
     assert first == pytest.approx([100 * rows[one]["test_accuracy"] for one in firsts], abs=0.051)
