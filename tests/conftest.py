@@ -82,7 +82,6 @@ def _fork_the_fork_server() -> None:
                 for low, high in itertools.pairwise([2, *sorted(kept), util.MAXFD]):
                     if low + 1 < high:  # of an empty range Python may close all (util.close_all_fds_except too)
                         os.closerange(low + 1, high)
-                importlib.import_module("torch.distributed.pipelining")  # and the compiler, as each rank of DDP would
                 exec(arguments[-1])
             finally:
                 os._exit(0)
