@@ -13,7 +13,8 @@ def usable_cores() -> int:
 
 
 def end_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when `parent` is gone, however it went: killed, it tells nobody. Linux alone."""
+    """Has the kernel kill this process when `parent` is gone, however it went. Does nothing where it is not Linux."""
+    # a parent that is killed cannot end its pool
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -55,22 +55,18 @@ def about_known(algo: str) -> dict[str, Any]:
 def is_known(algo: str) -> bool:
     """Returns whether an algorithm of anybody's results, whatever its name is, has a file here."""
     try:
-        return "/" not in algo and _file(algo).is_file()
+        return "/" not in algo and _file(conf_folder(), algo).is_file()
     except (OSError, ValueError):  # too long a name of a file, or none
         return False
 
 
 def _of_algo(algo: str) -> dict[str, Any]:
-    values: dict[str, Any] = read(_file(algo))
+    values: dict[str, Any] = read(_file(conf_folder(), algo))
     return values
 
 
-def _file(algo: str) -> Path:
-    return _named(conf_folder(), algo)
-
-
 @functools.cache  # tables ask for each of their runs, some hundred thousand times
-def _named(conf: Path, algo: str) -> Path:
+def _file(conf: Path, algo: str) -> Path:
     return conf / "algo" / f"{algo}.yaml"
 
 
@@ -107,7 +103,7 @@ def default(model: str, key: str) -> Any:
     None where neither has one, so that it must be typed.
     """
     files = (conf_folder() / "model" / f"{model}.yaml", conf_folder() / "config.yaml")
-    values = (yaml.safe_load(path.read_text()) for path in files if path.is_file())
+    values = (read(path) for path in files if path.is_file())
     return next((own[key] for own in values if key in own), None)
 
 
