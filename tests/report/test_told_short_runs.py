@@ -217,14 +217,18 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
     own += [(name, rule) for name in ("gTop-k exact", "gTop-k butterfly", "dense") for rule in (after, none)]
     assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
     first = told(
-        "comes to N % with Top-k, N with gTop-k and N with gTop-k exact, where it is masked, and to N with Top-k, "
-        "where it is not"
+        "comes to N % with Top-k, N with gTop-k, N with gTop-k exact and N with gTop-k butterfly, where it is masked, "
+        "and to N with Top-k, where it is not"
     )
-    firsts = [("Top-k", masked), ("gTop-k", masked), ("gTop-k exact", masked), ("Top-k", before)]
+    firsts = [(name, masked) for name in ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")] + [("Top-k", before)]
     assert first == pytest.approx([100 * rows[one]["test_accuracy"] for one in firsts], abs=0.051)
-    assert told("with gTop-k exact it is N points ahead of none") == pytest.approx([first[2] - said[5]], abs=0.051)
-    assert told("in each step, has N without momentum") == pytest.approx(
-        [100 * rows["1-bit SGD", none]["test_accuracy"]], abs=0.051
+    costs = told(
+        "to mask it costs Top-k N points there, the butterfly N, and with gTop-k exact it is N points ahead of none"
+    )
+    assert costs == pytest.approx([said[1] - first[0], said[7] - first[3], first[2] - said[5]], abs=0.051)
+    onebit = told("sends something of every entry in each step, has N % with it, too, and N without")
+    assert onebit == pytest.approx(
+        [100 * rows["1-bit SGD", rule]["test_accuracy"] for rule in (after, none)], abs=0.051
     )
     assert {rows[one]["n"] for one in (*own, *firsts)} == {1}
     on_4 = {
@@ -232,9 +236,10 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
         for row in momentum.table(summaries.load())
         if (row["source"], row["nodes"], row["epoch"]) == ("trained", 4, 15)
     }
-    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
+    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly", "1-bit SGD")
     costs = [on_4[name, none] - on_4[name, after] for name in names]
-    times = [(said[2 * i + 1] - said[2 * i]) / cost for i, cost in enumerate(costs)]
+    on_32 = [*said[:8], *onebit]
+    times = [(on_32[2 * i + 1] - on_32[2 * i]) / cost for i, cost in enumerate(costs)]
     least, most = told("On 32 nodes it costs sparse algorithms N to N times as much")
     assert (least, most) == (round(min(times)), round(max(times)))
     assert told("without it Top-k has N % on 32 nodes") == [said[1]]
