@@ -71,7 +71,7 @@ def tensors(state: object) -> Iterator[Tensor]:
 
 
 def counted(folder: Path) -> tables.Row:
-    found = next(found for found, damage in checkpoint.newest_first(folder / "checkpoints") if damage is None)
+    found = checkpoint.newest_whole(folder / "checkpoints")
     values, denormal = 0, 0
     for path in sorted(found.folder.glob("*.pt")):
         for tensor in tensors(checkpoint.load(found.folder, path.name, torch.device("cpu"))):

@@ -35,10 +35,7 @@ def tensors(item: object) -> Iterator[bytes]:
 
 def digest(folder: Path) -> str:
     """Returns the SHA-256, cut to 16 digits, of the newest whole checkpoint of a run's folder."""
-    whole = (found for found, damage in checkpoint.newest_first(folder / "checkpoints") if damage is None)
-    newest = next(whole, None)
-    if newest is None:
-        raise SystemExit(f"{folder} has no whole checkpoint")
+    newest = checkpoint.newest_whole(folder / "checkpoints")
     total = hashlib.sha256()
     for path in sorted(newest.folder.glob("*.pt")):
         for part in tensors(checkpoint.load(newest.folder, path.name, torch.device("cpu"))):

@@ -29,7 +29,7 @@ def main() -> None:
 
 def measured(run: Path) -> dict[str, Any]:
     """Returns a row; the norms are of what all nodes hold back, on average, and of the parameters that it is for."""
-    found = next(each for each, damage in checkpoint.newest_first(run / "checkpoints") if damage is None)
+    found = checkpoint.newest_whole(run / "checkpoints")
     config, cpu = from_yaml(run / "config.yaml"), torch.device("cpu")
     names = sorted(path.name for path in found.folder.glob("rank-*.pt"))
     held = torch.stack([residual(checkpoint.load(found.folder, name, cpu)["algorithm"]) for name in names])

@@ -32,8 +32,8 @@ def bits(folder: Path) -> dict[str, object]:
 
 def latest(folder: Path) -> tuple[int, Path]:
     """The newest whole checkpoint of a run folder: its step, and where it is."""
-    every = checkpoint.newest_first(folder / "checkpoints")
-    return next((found.step, found.folder) for found, damage in every if damage is None)
+    found = checkpoint.newest_whole(folder / "checkpoints")
+    return found.step, found.folder
 
 
 def equal(a: object, b: object) -> bool:

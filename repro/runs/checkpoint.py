@@ -106,6 +106,14 @@ def newest_first(folder: Path) -> Iterator[tuple[Checkpoint, str | None]]:
         yield _examined(step, target)
 
 
+def newest_whole(folder: Path) -> Checkpoint:
+    """Returns the newest checkpoint in which nothing is damaged. Raises RunError where there is none."""
+    for found, damage in newest_first(folder):
+        if damage is None:
+            return found
+    raise RunError(f"{folder} has no whole checkpoint")
+
+
 def newest_step(folder: Path) -> int:
     """Returns the step after which the newest complete checkpoint was saved, 0 where there is none; reads none."""
     return max((step for step, _ in _complete(folder)), default=0)

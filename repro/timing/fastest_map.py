@@ -136,6 +136,7 @@ def begun(configs: Sequence[Config], out: Path) -> dict[str, Any]:
     Where only the accuracies are others, what was timed stays and the maps are made again. Raises ConfigError where it
     has rows that would be lost.
     """
+    before = kept_times.read(out, "repro map", ("contenders", "models", "rows", "maps"))
     density, machine = contenders.density_of(configs), provenance.describe("cpu", "random images")
     named = {contenders.contender(config, density): config for config in configs}
     algos = [config.algo for config in named.values()]
@@ -148,7 +149,6 @@ def begun(configs: Sequence[Config], out: Path) -> dict[str, Any]:
         "contenders": list(named), "relaxes": [relaxes(algo) for algo in algos],
         "options": [kept_times.options(algo) for algo in algos],
     })  # fmt: skip
-    before = kept_times.read(out, "repro map", ("contenders", "models", "rows", "maps"))
     predicted_on = {row["nodes"] for row in before.get("rows", [])}
     sizes = sorted(predicted_on | {one.nodes for one in configs})
     shown = contenders.beside_dense(list(named.values()), density, sizes)

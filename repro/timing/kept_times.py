@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from repro.config.compose import compose
+from repro.config.compose import algorithm, compose
 from repro.config.parts import Algo
 from repro.config.schema import Config, ConfigError
 from repro.report import summaries
@@ -35,8 +35,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def options(algo: Algo) -> dict[str, Any]:
     """Returns the options of an algorithm that are not its defaults, but for the wire, which is in its label."""
-    (usual,) = compose([f"algo={algo.name}"])
-    own, defaults = ({**vars(one), **one.options} for one in (algo, usual.algo))
+    own, defaults = ({**vars(one), **one.options} for one in (algo, algorithm(algo.name, {})))
     return {name: value for name, value in own.items() if value != defaults[name] and name not in ("wire", "options")}
 
 

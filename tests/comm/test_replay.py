@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize  # scikit-learn brings it
 
 from repro.comm import cost_formulas, replay, traffic
 from repro.comm.link_fit import fit
@@ -137,6 +136,8 @@ def test_a_repeated_message_begins_when_its_receiver_is_there_too():
 
 
 def test_errors_are_those_of_least_squares_and_the_misfit_that_of_the_worst_point():
+    from scipy import optimize  # scikit-learn brings it; here, as it takes a second
+
     dice, sizes = random.Random(0), np.array([4.0**power for power in range(3, 13)])
     times = np.array([(1e-4 + 1e-9 * size) * dice.uniform(0.7, 1.4) for size in sizes])
     found = fit(sizes.tolist(), times.tolist())

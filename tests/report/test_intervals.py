@@ -3,11 +3,11 @@
 import math
 import statistics
 from collections import Counter
+from types import ModuleType
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import stats  # scikit-learn brings it
 
 from repro.report import intervals, summaries
 
@@ -15,7 +15,14 @@ DEGREES = (*range(1, 11), 12, 15, 20, 30, 60, 120)  # of textbook tables of Stud
 POINTS = st.floats(-50, 50).map(lambda value: round(value, 2))
 
 
-def test_the_table_is_that_of_student() -> None:
+@pytest.fixture(scope="module")
+def stats() -> ModuleType:
+    from scipy import stats  # scikit-learn brings it; here, as it takes a second
+
+    return stats
+
+
+def test_the_table_is_that_of_student(stats: ModuleType) -> None:
     for degrees, quantile in intervals.T95.items():
         assert quantile == pytest.approx(stats.t.ppf(0.95, degrees), abs=1e-4)
     for degrees in (0.7, 1.0, 3.5, 11, 59.9, 1000.0):
@@ -31,7 +38,7 @@ def test_swapping_the_two_mirrors_the_interval(differences: list[float]) -> None
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_pairs_are_students_interval(n: int) -> None:
+def test_pairs_are_students_interval(stats: ModuleType, n: int) -> None:
     differences = [0.3, -0.4, 0.1, 0.7, -0.2][:n]
     found = intervals.of_pairs(differences)
     mean, error = statistics.fmean(differences), statistics.stdev(differences) / math.sqrt(n)
@@ -46,7 +53,9 @@ def test_one_pair_lies_within_five_deviations_of_the_noise() -> None:
 
 
 @given(POINTS, POINTS, st.floats(0.01, 5), st.floats(0.01, 5), st.integers(2, 5), st.integers(2, 5))
-def test_means_without_pairs_are_welchs_interval(a: float, b: float, s: float, t: float, n: int, m: int) -> None:
+def test_means_without_pairs_are_welchs_interval(
+    stats: ModuleType, a: float, b: float, s: float, t: float, n: int, m: int
+) -> None:
     found = intervals.of_means((a, s, n), (b, t, m), None)
     back = intervals.of_means((b, t, m), (a, s, n), None)
     assert (back.low, back.high) == pytest.approx((-found.high, -found.low))
@@ -72,7 +81,9 @@ def test_a_factor_is_mirrored_too() -> None:
 
 
 @given(st.lists(st.floats(1, 3), min_size=2, max_size=6), st.lists(st.floats(1, 3), min_size=2, max_size=6))
-def test_a_factor_of_repeats_has_welchs_interval_on_logarithms(a: list[float], b: list[float]) -> None:
+def test_a_factor_of_repeats_has_welchs_interval_on_logarithms(
+    stats: ModuleType, a: list[float], b: list[float]
+) -> None:
     assume(max(a) / min(a) > 1.001 and max(b) / min(b) > 1.001)
     found = intervals.of_repeats(a, b)
     one, other = ([math.log(value) for value in values] for values in (a, b))
@@ -83,7 +94,7 @@ def test_a_factor_of_repeats_has_welchs_interval_on_logarithms(a: list[float], b
     assert math.log(found.low) + math.log(found.high) == pytest.approx(theirs.low + theirs.high, abs=1e-9)
 
 
-def test_a_factor_of_medians_has_their_error() -> None:
+def test_a_factor_of_medians_has_their_error(stats: ModuleType) -> None:
     """Half the range between normal values' quartiles is 0.6745 deviations; a median's error 1.2533 times a mean's."""
     found = intervals.of_factor((2.0, 0.02, 100), (1.0, 0.01, 100))
     error = math.hypot(*[1.2533 * (0.01 / 0.6745) / 10] * 2)

@@ -4,7 +4,6 @@ import functools
 import statistics
 
 import pytest
-from scipy.stats import spearmanr
 from told_in_paper import told
 
 from repro.figures import claims, gap_over_moves, whole_schedules
@@ -181,6 +180,8 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_table_has_it() -> No
 
 
 def test_what_tells_whole_runs_apart_is_told_as_the_figure_has_it() -> None:
+    from scipy.stats import spearmanr  # here, as it takes a second
+
     whole = [one for one in gap_over_moves.table(summaries.load()) if one["whole"]]
     own = [one for one in whole if one["source"] == "trained"]
     found = [

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torchvision
 from PIL import Image
 from safetensors.torch import load as load_safetensors
 from tiny_runs import config, latest
@@ -149,17 +148,14 @@ def test_a_damaged_checkpoint_is_passed_over(runs, digits, tmp_path, capfd):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("name", "size", "plain"),
-    [
-        ("resnet50", 32, lambda: torchvision.models.resnet50(num_classes=4)),
-        ("alexnet", 63, lambda: torchvision.models.alexnet(num_classes=4)),
-        ("vgg16", 32, lambda: torchvision.models.vgg16_bn(num_classes=4)),
-    ],
+    ("name", "size", "plain"), [("resnet50", 32, "resnet50"), ("alexnet", 63, "alexnet"), ("vgg16", 32, "vgg16_bn")]
 )
 def test_torchvision_loads_the_state_dict(name, size, plain):
+    from torchvision.models import get_model  # here, as it takes seconds
+
     model = load_model(name, 4, size, 0, torch.Generator()).eval()
     state = load_safetensors(export.safetensors(trained.Trained(model, {})))
-    theirs = plain().eval()
+    theirs = get_model(plain, num_classes=4).eval()
     if name == "vgg16":  # torchvision's has three linear layers after the same convolutions
         head = {key.rpartition(".")[2]: state.pop(key) for key in list(state) if key.startswith("46.")}
         theirs.features.load_state_dict(state)
