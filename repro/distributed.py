@@ -44,10 +44,9 @@ def wrap(
     taken over. All ranks of `group` (default: all that torch.distributed has) call this alike; parameters and buffers
     become those of its first rank. The optimizer stays the user's own: schedulers, zero_grad and gradient
     accumulation work as before. What is clipped before the step is this rank's gradient; one that is not finite raises
-    RuntimeError. Where a momentum or gain of
-    the algorithm takes the place of the optimizer's, updates are 1 / (1 - momentum) or gain times as large (less with
-    a mask where entries are sent often), and what the optimizer adds to them is not: its weight_decay must be as many
-    times larger for the same effect, as it is in `repro run`.
+    RuntimeError. Where a momentum or gain of the algorithm takes the place of the optimizer's, updates are
+    1 / (1 - momentum) or gain times as large (less with a mask where entries are sent often), and what the optimizer
+    adds to them is not: its weight_decay must be as many times larger for the same effect, as it is in `repro run`.
 
     The residuals are in `optimizer.state_dict()`, so each rank saves its own, and loads it after this call: the
     optimizer's state, and the model's where ranks hold different weights. Every rank takes every step: where a

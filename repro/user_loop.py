@@ -30,7 +30,7 @@ def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: to
 
 
 def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective:
-    """Returns a Collective over the ranks of `group`, for tensors on `device`."""
+    """Returns a Collective over the ranks of `group`, for tensors on `device`. Raises ConfigError without a group."""
     if not dist.is_initialized():
         raise ConfigError(
             "there is no process group: call torch.distributed.init_process_group first, and start the script with "

@@ -40,7 +40,7 @@ def select(x: Tensor, k: int) -> Sparse:
     """Returns exactly the k entries of x [m] with the largest magnitude; ties go to the smaller index.
 
     Zeros are never selected, so fewer than k are returned if x has fewer non-zeros. x must hold no NaN. Raises
-    ValueError where m does not fit an int32.
+    ValueError where m does not fit an int32, or k is below 1.
     """
     check_indices(x.numel())
     if not _compiled(x):
@@ -58,7 +58,10 @@ def take_largest(residual: Tensor, gradient: Tensor, k: int) -> Sparse:
 
 
 def merge(a: Sparse, b: Sparse, k: int) -> Sparse:
-    """Returns the k entries of a + b with the largest magnitude; the order of a and b does not change the bits."""
+    """Returns the k entries of a + b with the largest magnitude; the order of a and b does not change the bits.
+
+    Raises ValueError where k is below 1.
+    """
     return merge_with_rest(a, b, k)[0]
 
 
@@ -118,7 +121,10 @@ def add_packed(rows: Tensor, dtype: torch.dtype, out: Tensor) -> Tensor:
 
 
 def pack(sparse: Sparse, k: int) -> Tensor:
-    """Returns the message uint8 [k * (4 + itemsize)]: k indices, then k values, both padded."""
+    """Returns the message uint8 [k * (4 + itemsize)]: k indices, then k values, both padded.
+
+    Raises ValueError where there are more than k.
+    """
     n = sparse.index.numel()
     if n > k:
         raise ValueError(f"{n} entries do not fit into a packed vector of {k}")

@@ -97,9 +97,7 @@ def of_factor(a: tuple[float, float, int], b: tuple[float, float, int]) -> Inter
         return point(a[0] / b[0], _ONCE)
     error = 1.2533 / 0.6745
     one, other = ((math.log(median), error * spread / median, repeats) for median, spread, repeats in (a, b))
-    factor = of_means(one, other, None)
-    low, mean, high = map(math.exp, (factor.low, factor.mean, factor.high))
-    return Interval(mean, low, high, factor.n, factor.std, f"{LEVEL} interval of {a[2]} and {b[2]} repeats")
+    return _of_logarithms(one, other)
 
 
 def of_repeats(a: Sequence[float], b: Sequence[float]) -> Interval:
@@ -108,9 +106,13 @@ def of_repeats(a: Sequence[float], b: Sequence[float]) -> Interval:
     if min(len(one), len(other)) == 1:
         return point(math.exp(statistics.fmean(one) - statistics.fmean(other)), _ONCE)
     first, second = ((statistics.fmean(logs), statistics.stdev(logs), len(logs)) for logs in (one, other))
-    factor = of_means(first, second, None)
-    low, mean, high = map(math.exp, (factor.low, factor.mean, factor.high))
-    return Interval(mean, low, high, factor.n, factor.std, f"{LEVEL} interval of {len(a)} and {len(b)} repeats")
+    return _of_logarithms(first, second)
+
+
+def _of_logarithms(one: tuple[float, float, int], other: tuple[float, float, int]) -> Interval:
+    found = of_means(one, other, None)
+    low, mean, high = map(math.exp, (found.low, found.mean, found.high))
+    return Interval(mean, low, high, found.n, found.std, f"{LEVEL} interval of {one[2]} and {other[2]} repeats")
 
 
 def seeds_to_decide(interval: Interval, limit: float) -> int | None:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from repro.comm.collective import Transport
 from repro.comm.common_start import from_common_start
@@ -104,15 +103,6 @@ def play(program: Program, wire: Transport, rank: Rank) -> None:
     out, into = torch.zeros(most, dtype=torch.uint8), torch.zeros(most, dtype=torch.uint8)
     for step in program:
         if isinstance(step, Round):
-            _move(step, wire, out, into)
+            wire_replay.move(step, wire, out, into)
         else:
             rank.sleep_until(rank.now() + rank.dilation * step)
-
-
-def _move(step: Round, wire: Transport, out: Tensor, into: Tensor) -> None:
-    if step.to is not None and step.source is not None:
-        wire.exchange(out[: step.sent], step.to, into[: step.received], step.source)
-    elif step.to is not None:
-        wire.send(out[: step.sent], step.to)
-    elif step.source is not None:
-        wire.recv(into[: step.received], step.source)

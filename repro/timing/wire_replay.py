@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from repro.comm.collective import Transport
 from repro.comm.sockets import SocketTransport
@@ -38,11 +39,17 @@ def play(rounds: Sequence[Round], transport: Transport) -> Callable[[], None]:
                 ring(done)
             elif done.repeat > 1:
                 transport.all_reduce(summed[: done.sent * size // 4])
-            elif done.to is None and done.source is not None:
-                transport.recv(incoming[: done.received], done.source)
-            elif done.source is None and done.to is not None:
-                transport.send(outgoing[: done.sent], done.to)
-            elif done.to is not None and done.source is not None:
-                transport.exchange(outgoing[: done.sent], done.to, incoming[: done.received], done.source)
+            else:
+                move(done, transport, outgoing, incoming)
 
     return once
+
+
+def move(done: Round, wire: Transport, out: Tensor, into: Tensor) -> None:
+    """Makes the messages of one round again, from the beginning of `out` and to that of `into`, both uint8."""
+    if done.to is not None and done.source is not None:
+        wire.exchange(out[: done.sent], done.to, into[: done.received], done.source)
+    elif done.to is not None:
+        wire.send(out[: done.sent], done.to)
+    elif done.source is not None:
+        wire.recv(into[: done.received], done.source)
