@@ -115,7 +115,9 @@ def draw(rows: list[Row]) -> Figure:
     one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
         _accuracies(panel, [row for row in runs if _panel(row) == kind])
-        panel.set_title("\n".join(textwrap.wrap(f"P = {kind[0]}, {kind[4]}", LETTERS)), linespacing=0.9)
+        other = any((one[0], one[4]) == (kind[0], kind[4]) for one in kinds if one != kind)
+        title = f"P = {kind[0]}, {kind[4]}" + f", {kind[2]}" * other
+        panel.set_title("\n".join(textwrap.wrap(title, LETTERS)), linespacing=0.9)
     _legend.of_panels(figure, panels)
     _legend.note(figure, *_notes(rows, runs))
     return figure

@@ -103,6 +103,8 @@ def test_a_figure_can_be_read_at_print_size(item: figures.Item, width: str) -> N
     assert notes and figure.get_figwidth() == figures.WIDTHS[width]
     assert_readable(figure)
     assert IDS.isdisjoint(word for text in figure.findobj(Text) for word in text.get_text().split())
+    panels = [(axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes if axes.get_title()]
+    assert len(panels) == len(set(panels)), "two panels that nothing tells apart"
     twins = {look(one) for axes in figure.axes for one in (*axes.get_lines(), *axes.patches)}
     lines = [line for axes in figure.axes for line in axes.get_lines()]
     shapes, colours = {line.get_marker() for line in lines}, {line.get_color() for line in lines}
