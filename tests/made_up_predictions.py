@@ -15,6 +15,9 @@ def tradeoff() -> dict[str, Any]:
     return {
         "node": "paper",
         "density": 0.001,
+        "machine": {},
+        "networks": [],
+        "rows": [],
         "contenders": ["dense", "gtopk", "async_average"],
         "below_dense": {"32": [None, 0.5, 0.7]},
         "on_map": {"32": [True, True, True]},

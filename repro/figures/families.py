@@ -1,17 +1,15 @@
 """Compares every algorithm trained alike: accuracy, bytes, and the iteration on two networks (not in the paper)."""
 
 import textwrap
-from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
 
 from repro.config import groups
-from repro.figures import _curves, _draw, _legend, _names, _outlier
-from repro.iteration_time import IterationTime
-from repro.report import momentum, own_rules, prefixes, same_machine
-from repro.report.group import Group
+from repro.figures import _curves, _draw, _family_seconds, _legend, _maps, _names, _outlier
+from repro.figures._family_seconds import NETWORKS
+from repro.report import momentum, own_rules, prefixes
 from repro.report.own_rules import Setting
 from repro.report.summaries import Results
 from repro.tables import Row
@@ -23,10 +21,11 @@ ALSO = (  # whose runs have the first epochs too
     "repro run experiment=momentum",
     "repro run experiment=select_from_k_times_P",
     "repro run experiment=wire_formats",
+    _maps.COMMAND,
 )
 WIDTH = "double"
-NETWORKS = ("ethernet1g", "ethernet10g")  # filled and hollow
-LABELS = ("test accuracy (%)", "bytes sent per node and step", "modelled iteration (ms)")
+LABELS = ("test accuracy (%)", "bytes sent per node and step", "iteration (ms)")
+SOURCES = {"modelled": "modelled", "simulated": "predicted"}  # iterations, by their rows' time_source
 RANGE = ("bytes_sent_least", "bytes_sent_most")  # over the steps, where messages depend on values
 FAMILIES = {  # colours are Okabe and Ito's
     "full precision": ("#0072B2", "o"),
@@ -40,41 +39,17 @@ FAMILIES = {  # colours are Okabe and Ito's
 LEFT_OUT = ("network", "time_source", "seconds", "train_loss", "train_loss_std")
 SETTINGS = ("model", "nodes", "density", "schedule", "data", "precision")  # are told where there are several
 WIDE, NARROW = 44, 24  # letters in a line of a row's name, over two columns of a page and over one
-NO_SECONDS = {**{f"{name}_ms": None for name in NETWORKS}, "timed_on": None}
 UNKNOWN = ("0.5", "X")  # of an algorithm that this checkout does not have
 
 
 def table(results: Results) -> list[Row]:
-    """Returns one row for each algorithm and density over one schedule (`own_rules`), the most accurate first.
-
-    Seconds are those of the schedule of which most settings have some, as an iteration takes as long in any. Compute is
-    the median of all runs on one machine. Seconds of unlike machines do not compare: runs on others than the machine of
-    most have none.
-    """
+    """Returns one row for each algorithm and density over one schedule (`own_rules`), the most accurate first."""
     schedules = own_rules.by_schedule(results, "families")
     settings = own_rules.of_most(schedules)
-    others = [one for one in schedules if one is not settings]
-    timed, seconds = max(((one, _seconds(one)) for one in (settings, *others)), key=lambda both: len(both[1]))
-    elsewhere = None if timed is settings else f"{timed[0].schedule}, {timed[0].groups[0].settings['precision']}"
-    rows = [_row(one) | seconds.get(_place(one), NO_SECONDS) | {"seconds of": elsewhere} for one in settings]
+    found = _family_seconds.choose(results, settings, [one for one in schedules if one is not settings])
+    theirs = {"seconds of": found.of, "time_source": found.source}
+    rows = [_row(one) | found.cells.get(_family_seconds.place(one), _family_seconds.NONE) | theirs for one in settings]
     return sorted(rows, key=lambda row: (row["model"], -row["test_accuracy"]))
-
-
-def _place(setting: Setting) -> tuple[Any, ...]:
-    group = setting.groups[0]
-    return group.model, group.algo, group.nodes, group.batch, group.settings["density"]
-
-
-def _seconds(settings: list[Setting]) -> dict[tuple[Any, ...], Row]:
-    """Returns the cells with times of those settings that were timed on the machine of most of them."""
-    machines = [group.machine for one in settings for group in one.groups if _modelled(group)]
-    usual = max(machines, key=lambda one: sum(same_machine.alike(one, other) for other in machines), default={})
-    where, found = same_machine.processor(usual) or usual.get("cpu", "unknown"), {}
-    for one in settings:
-        timed = (_modelled(group) for group in one.groups if same_machine.alike(group.machine, usual))
-        if milliseconds := next(filter(None, timed), {}):
-            found[_place(one)] = {f"{name}_ms": milliseconds.get(name) for name in NETWORKS} | {"timed_on": where}
-    return found
 
 
 def _row(setting: Setting) -> Row:
@@ -101,13 +76,7 @@ def _row(setting: Setting) -> Row:
         **{name: group.per_step.get(name) for name in RANGE},
         "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
         "socket_bytes": group.socket_bytes,
-        "time_source": "modelled",
     }
-
-
-def _modelled(group: Group) -> dict[str, float]:
-    times = [time for time in group.iteration_time if time["source"] == "modelled"]
-    return {time["network"]: 1e3 * IterationTime.of(time).total for time in times}
 
 
 def draw(rows: list[Row]) -> Figure:
@@ -156,15 +125,14 @@ def draw(rows: list[Row]) -> Figure:
     for panel in (panels[0], panels[2]):
         panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
     letters = _letters(figure)
-    for panel, label in zip(panels, LABELS, strict=True):
+    (source,) = {row["time_source"] for row in rows} or {"modelled"}
+    labels = (*LABELS[:2], f"{SOURCES[source]} {LABELS[2]}")
+    for panel, label in zip(panels, labels, strict=True):
         panel.set_xlabel("\n".join(textwrap.wrap(label, letters)), linespacing=0.9)
         if panel.get_autoscalex_on():
             panel.margins(x=0.12)
     _legend.of_panels(figure, panels)
     missing = sorted(map(_draw.algo_name, set(groups.group_options("algo")) - {row["algo"] for row in rows}))
-    machine = next((row["timed_on"] for row in rows if row["timed_on"]), "")
-    elsewhere = next((row["seconds of"] for row in rows if row["seconds of"]), "")
-    untimed = [name for name, row in zip(names, rows, strict=True) if not row["timed_on"]]
     spread = any(row["bytes_sent_least"] for row in rows)
     ranges = "; where they depend on values, the mean over steps, and a line for their range" if spread else ""
     _legend.note(
@@ -174,12 +142,7 @@ def draw(rows: list[Row]) -> Figure:
         _rules(rows, names),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
         f"the mean of a period{ranges}).",
-        f"Compute is the median of all runs that were timed on the machine of most ({machine}), compress each run's "
-        "own, communication modelled from counted traffic."
-        + (f" These runs are of the {elsewhere}." if elsewhere else "")
-        if machine
-        else "",
-        f"Without a time, as no run of theirs was timed there: {'; '.join(untimed)}." if machine and untimed else "",
+        *_family_seconds.notes(rows, names),
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
     return figure

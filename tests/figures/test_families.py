@@ -11,6 +11,7 @@ from test_drawing import assert_readable, overlapping, shown, style  # noqa: F40
 from test_unlike_runs import changed, drawn
 
 from repro import figures
+from repro.figures._family_seconds import NETWORKS
 from repro.report import summaries
 from repro.report.summaries import Results
 
@@ -92,6 +93,36 @@ def test_where_another_schedule_was_timed_its_seconds_stand_beside_and_are_told(
     said = " ".join(notes)
     assert "These runs are of the schedule of 141 epochs compressed to 5, float32." in said
     assert "Without a time, as no run of theirs was timed there: gTop-k." in said
+
+
+def test_the_maps_iterations_stand_where_it_has_more_of_the_rows() -> None:
+    """11 of 27 algorithms had no time, as nobody had timed a run of theirs on the machine of the others."""
+    timed = [group("resnet20", "dense", density=1.0), *(group("resnet20", algo) for algo in ("topk", "gtopk"))]
+    timed.append(group("resnet20", "gtopk", density=0.01))
+    runs = [one | {"iteration_time": []} for one in timed]
+    made = {
+        "node": "paper", "density": 0.001, "machine": OTHER, "networks": [{"name": n} for n in NETWORKS],
+        "rows": [{"model": "resnet20", "nodes": 4, "seconds": {"dense": [0.3, 0.2], "gtopk": [0.25, 0.15]}}],
+    }  # fmt: skip
+    (item,) = figures.load(["families"])
+
+    def milliseconds(*groups: dict[str, Any], **tradeoff: Any) -> list[tuple[str, float, float]]:
+        results = Results({}, {"families": {"groups": list(groups)}, "tradeoff": made | tradeoff})
+        rows = sorted(item.table(results), key=lambda row: (row["algo"], row["density"]))
+        _, notes = figures.drawn(item, rows)
+        said.append(" ".join(notes))
+        return [(row["algo"], row["density"], row["ethernet1g_ms"]) for row in rows]
+
+    said: list[str] = []
+    assert milliseconds(*runs) == [
+        ("dense", 1, 300), ("gtopk", 0.001, 250), ("gtopk", 0.01, None), ("topk", 0.001, None)
+    ]  # fmt: skip
+    assert "published compute" in said[0] and "(Another processor)" in said[0]
+    assert "Not on its map as trained here: gTop-k, ρ = 0.01; Top-k, ρ = 0.001." in said[0]
+    assert milliseconds(*runs, node="measured")[0] == ("dense", 1, None), "compute of another machine"
+    assert (
+        milliseconds(*map(on_both_networks, timed))[2][2] and "timed on the machine of most (A processor)" in said[-1]
+    )
 
 
 def test_a_row_of_one_evaluation_is_not_said_to_be_a_mean() -> None:
