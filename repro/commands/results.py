@@ -1,4 +1,4 @@
-"""Defines `repro results collect` and `repro results docs`."""
+"""Defines `repro results collect`, `repro results missing` and `repro results docs`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import listed
+from repro.commands.overrides import Overrides, listed
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
     group.command()(collect)
+    group.command()(missing)
     group.command()(docs)
     app.add_typer(group, name="results", help="Run folders to summaries, and summaries to the pages.")
 
@@ -60,6 +61,28 @@ def collect(
         typer.echo(unread)
     if refused:
         raise typer.Exit(1)
+
+
+def missing(
+    overrides: Overrides = None,
+    runs: Annotated[Path | None, typer.Option(help="A folder whose finished runs count too.")] = None,
+) -> None:
+    """List the runs of a sweep that no committed summary has, each as the command that makes it. A run counts on
+    whatever images it was trained, and a longer one of its schedule has its epochs.
+
+    \b
+    repro results missing experiment=momentum nodes=32
+    repro results missing experiment=families seed=0 --runs /scratch/runs
+    """
+    from repro.config import compose
+    from repro.report import missing_runs, repeat, summaries
+    from repro.screen import plural
+
+    sweep = compose.typed(overrides or [])
+    left = missing_runs.find(sweep, summaries.load(runs=runs))
+    for config in left:
+        typer.echo(repeat.of_config(config.experiment, config, [config.seed]))
+    typer.echo(f"{len(left)} of {plural(len(sweep), 'run')} are in no summary", err=True)
 
 
 def docs(

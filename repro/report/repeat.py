@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from repro.config.compose import compose, declared
@@ -60,10 +61,17 @@ def _said(experiment: str, group: Group) -> str:
 def command(experiment: str, group: Group) -> str:
     """Returns `repro run ...` for all seeds of a group, which is the same to the bit on a like machine.
 
-    It names network, algorithm, data, P, the keys that the experiment sweeps, and those that differ from what it sets.
     Where the data lie is not in it. "" if a file of conf/ that it would name is not there.
     """
-    own = _typed(same_settings.config(group.settings))
+    return of_config(experiment, same_settings.config(group.settings), group.seeds)
+
+
+def of_config(experiment: str, config: Config, seeds: Sequence[int]) -> str:
+    """Returns `repro run ...` for these seeds of a configuration; "" if a file of conf/ that it names is not there.
+
+    It names network, algorithm, data, P, the keys that the experiment sweeps, and those that differ from what it sets.
+    """
+    own = _typed(config)
     try:
         keys = [*HEAD, *(swept(experiment) if experiment != "default" else [])]
         named = {key: own[key] for key in keys if key in own}
@@ -72,7 +80,7 @@ def command(experiment: str, group: Group) -> str:
         return ""
     named |= {key: value for key, value in own.items() if key not in named and usual.get(key, value) != value}
     words = [f"{key}={quote(value)}" for key, value in named.items()]
-    return shlex.join(["repro", "run", *_head(experiment), *words, f"seed={','.join(map(str, group.seeds))}"])
+    return shlex.join(["repro", "run", *_head(experiment), *words, f"seed={','.join(map(str, seeds))}"])
 
 
 @functools.cache  # composing takes a twentieth of a second, and many groups differ in other keys than these

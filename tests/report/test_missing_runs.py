@@ -1,0 +1,59 @@
+"""What a sweep lacks is listed by commands that make just that."""
+
+import dataclasses
+import shlex
+from typing import Any
+
+import pytest
+from made_up_groups import whole
+from typer.testing import CliRunner
+
+from repro import cli
+from repro.config.compose import typed
+from repro.report import missing_runs, same_settings, summaries
+from repro.report.summaries import Results
+
+SWEEP = ["experiment=momentum", "nodes=32"]
+
+
+def test_each_line_makes_one_run_and_all_are_those_that_no_summary_has() -> None:
+    sweep, results = typed(SWEEP), summaries.load()
+    done = CliRunner().invoke(cli.app, ["results", "missing", *SWEEP])
+    assert done.exit_code == 0, done.output
+    made = []
+    for line in done.stdout.splitlines():
+        program, verb, *words = shlex.split(line)
+        (one,) = typed(words)
+        assert (program, verb) == ("repro", "run")
+        made.append(one.run_id)
+    there = {
+        (same_settings.config(group.settings).run_id, seed) for _, group in results.all_groups() for seed in group.seeds
+    }
+    as_whole = [dataclasses.replace(one, epochs=one.schedule_epochs) for one in sweep]
+    lacking = [
+        one.run_id
+        for one, longer in zip(sweep, as_whole, strict=True)
+        if not there & {(of.of_seed(0).run_id, one.seed) for of in (one, longer)}
+    ]
+    assert made == lacking and 0 < len(made) < len(sweep)
+    assert done.stderr == f"{len(made)} of {len(sweep)} runs are in no summary\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "left"),
+    [
+        ({"epochs": 15}, [1]),
+        ({}, [1]),  # a whole run has the first 15 epochs
+        ({"epochs": 14}, [0, 1]),
+        ({"epochs": 15, "scale_schedule": True}, [0, 1]),
+        ({"epochs": 15, "precision": "float32"}, [0, 1]),
+    ],
+)
+def test_a_longer_run_of_the_same_schedule_counts(settings: dict[str, Any], left: list[int]) -> None:
+    sweep = typed(
+        ["model=resnet20", "data=cifar10", "nodes=4", "algo=gtopk", "precision=bfloat16", "epochs=15", "seed=0,1"]
+    )
+    made = whole("gtopk", [0], **settings)
+    made["settings"] = dataclasses.asdict(sweep[0]) | {"epochs": 141} | settings
+    results = Results({}, {"convergence": {"groups": [made]}})
+    assert [one.seed for one in missing_runs.find(sweep, results)] == left
