@@ -115,9 +115,7 @@ def draw(rows: list[Row]) -> Figure:
     one_analysis(limits, [row for row in rows if row["source"] == "computed"])
     for panel, kind in zip(accuracies, kinds, strict=True):
         _accuracies(panel, [row for row in runs if _panel(row) == kind])
-        other = any((one[0], one[4]) == (kind[0], kind[4]) for one in kinds if one != kind)
-        title = f"P = {kind[0]}, {kind[4]}" + f", {kind[2]}" * other
-        panel.set_title("\n".join(textwrap.wrap(title, LETTERS)), linespacing=0.9)
+        panel.set_title("\n".join(textwrap.wrap(_title(kind, kinds), LETTERS)), linespacing=0.9)
     _legend.of_panels(figure, panels)
     _legend.note(figure, *_notes(rows, runs))
     return figure
@@ -147,6 +145,14 @@ def _panel(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in shared)
 
 
+def _title(kind: tuple[Any, ...], kinds: list[tuple[Any, ...]]) -> str:
+    """Returns P and the schedule, and of what else panels have, that in which others of these differ."""
+    others = [one for one in kinds if (one[0], one[4]) == (kind[0], kind[4])]
+    said = {2: kind[2], 3: _draw.model_name(kind[3]), 5: _draw.data_name(kind[5]), 6: f"batch {kind[6]} per node"}
+    unlike = [text for place, text in said.items() if len({one[place] for one in others}) > 1]
+    return ", ".join([f"P = {kind[0]}", kind[4], *unlike])
+
+
 def _accuracies(panel: Any, rows: list[Row]) -> None:
     rows = sorted(rows, key=lambda row: row["test_accuracy"])
     rows = [row | {"algo": name} for row, name in zip(rows, _names.of_each(rows, "density"), strict=True)]
@@ -160,6 +166,7 @@ def _accuracies(panel: Any, rows: list[Row]) -> None:
             open_mark = {"markerfacecolor": "none"} if rule == RULES[1] else {}  # as in the first panel
             panel.errorbar(values, at, xerr=spread, fmt=marker, color=colour, label=rule, linewidth=0.8, **open_mark)
     marks = [(100 * row["test_accuracy"], names.index(row["algo"]), LOOKS[row["rule"]][0]) for row in rows]
+    panel.margins(x=0.1)
     _outlier.cut(panel, marks)
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)

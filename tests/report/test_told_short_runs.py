@@ -216,16 +216,32 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
     own = [("Top-k", after), ("Top-k", none), ("gTop-k", after), ("gTop-k corrected", none)]
     own += [(name, rule) for name in ("gTop-k exact", "gTop-k butterfly", "dense") for rule in (after, none)]
     assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
+    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
     first = told(
-        "comes to N % with Top-k, N with gTop-k, N with gTop-k exact and N with gTop-k butterfly, where it is masked, "
-        "and to N with Top-k, where it is not"
+        "comes to N % with Top-k, N with gTop-k, N with gTop-k exact and N with gTop-k butterfly, "
+        "and masked to N, N, N and N"
     )
-    firsts = [(name, masked) for name in ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")] + [("Top-k", before)]
+    firsts = [(name, rule) for rule in (before, masked) for name in names]
     assert first == pytest.approx([100 * rows[one]["test_accuracy"] for one in firsts], abs=0.051)
+    gains = [100 * (rows[name, masked]["test_accuracy"] - rows[name, before]["test_accuracy"]) for name in names]
+    assert told("So a mask gains N to N points there, the most with the butterfly") == [
+        pytest.approx(min(gains), abs=0.051), pytest.approx(max(gains), abs=0.051)
+    ] and gains[3] == max(gains)  # fmt: skip
     costs = told(
-        "to mask it costs Top-k N points there, the butterfly N, and with gTop-k exact it is N points ahead of none"
+        "is still N points behind none with Top-k and N with the butterfly, and N points ahead of it with gTop-k exact"
     )
-    assert costs == pytest.approx([said[1] - first[0], said[7] - first[3], first[2] - said[5]], abs=0.051)
+    assert costs == pytest.approx([said[1] - first[4], said[7] - first[7], first[6] - said[5]], abs=0.051)
+    others = told(
+        "1-bit SGD has N % with momentum before [...] Random-k, at a hundredth of [...], has N % (N on 4 nodes)"
+    )
+    on_both = {
+        row["nodes"]: 100 * row["test_accuracy"]
+        for row in momentum.table(summaries.load())
+        if (row["source"], row["algo"], row["rule"], row["epoch"]) == ("trained", "random-k (lr 0.01)", none, 15)
+    }
+    assert others == pytest.approx(
+        [100 * rows["1-bit SGD", before]["test_accuracy"], on_both[32], on_both[4]], abs=0.051
+    )
     onebit = told("sends something of every entry in each step, has N % with it, too, and N without")
     assert onebit == pytest.approx(
         [100 * rows["1-bit SGD", rule]["test_accuracy"] for rule in (after, none)], abs=0.051
@@ -236,8 +252,7 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
         for row in momentum.table(summaries.load())
         if (row["source"], row["nodes"], row["epoch"]) == ("trained", 4, 15)
     }
-    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly", "1-bit SGD")
-    costs = [on_4[name, none] - on_4[name, after] for name in names]
+    costs = [on_4[name, none] - on_4[name, after] for name in (*names, "1-bit SGD")]
     on_32 = [*said[:8], *onebit]
     times = [(on_32[2 * i + 1] - on_32[2 * i]) / cost for i, cost in enumerate(costs)]
     least, most = told("On 32 nodes it costs sparse algorithms N to N times as much")
