@@ -231,6 +231,9 @@ def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
         "is still N points behind none with Top-k and N with the butterfly, and N points ahead of it with gTop-k exact"
     )
     assert costs == pytest.approx([said[1] - first[4], said[7] - first[7], first[6] - said[5]], abs=0.051)
+    options = told("leaves the velocity in place of what is selected, gTop-k has N %, and clipped as well as masked N")
+    of_options = [100 * rows[f"gTop-k ({name})", masked]["test_accuracy"] for name in ("delivered", "clipped")]
+    assert options == pytest.approx(of_options, abs=0.051)
     others = told(
         "1-bit SGD has N % with momentum before [...] Random-k, at a hundredth of [...], has N % (N on 4 nodes)"
     )
