@@ -82,7 +82,7 @@ def missing(
     left = missing_runs.find(sweep, summaries.load(runs=runs))
     for config in left:
         typer.echo(repeat.of_config(config.experiment, config, [config.seed]))
-    typer.echo(f"{len(left)} of {plural(len(sweep), 'run')} are in no summary", err=True)
+    typer.echo(f"in no summary: {len(left)} of {plural(len(sweep), 'run')}", err=True)
 
 
 def docs(

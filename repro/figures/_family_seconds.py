@@ -1,6 +1,6 @@
 """Chooses whose seconds stand beside the rows of the families: of their runs, of another schedule's, or of the map."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from repro.figures import _maps
 from repro.iteration_time import IterationTime
@@ -68,11 +68,11 @@ def _of_runs(settings: list[Setting]) -> dict[Place, Row]:
     """
     machines = [group.machine for one in settings for group in one.groups if _modelled(group)]
     usual = max(machines, key=lambda one: sum(same_machine.alike(one, other) for other in machines), default={})
-    where, found = same_machine.processor(usual) or usual.get("cpu", "unknown"), {}
+    found = {}
     for one in settings:
         timed = (_modelled(group) for group in one.groups if same_machine.alike(group.machine, usual))
         if milliseconds := next(filter(None, timed), {}):
-            found[place(one)] = _cells(milliseconds, where)
+            found[place(one)] = _cells(milliseconds, usual)
     return found
 
 
@@ -80,18 +80,20 @@ def _of_map(results: Results, settings: list[Setting]) -> Seconds:
     """Returns the cells of those settings that `repro map` has predicted with the published compute."""
     summary, found = results.summaries.get("tradeoff", {}), {}
     if summary.get("node") == "paper":
-        where = same_machine.processor(summary["machine"]) or summary["machine"].get("cpu", "unknown")
         networks = [network["name"] for network in summary["networks"]]
         seconds = {(row["model"], row["nodes"]): row["seconds"] for row in summary["rows"]}
         for one in settings:
             model, algo, nodes, _, density = place(one)
             predicted = seconds.get((model, nodes), {}).get(algo)
             if predicted and density in (1, summary["density"]):
-                found[place(one)] = _cells({n: 1e3 * s for n, s in zip(networks, predicted, strict=True)}, where)
+                found[place(one)] = _cells(
+                    {n: 1e3 * s for n, s in zip(networks, predicted, strict=True)}, summary["machine"]
+                )
     return Seconds("simulated", _maps.COMMAND, found)
 
 
-def _cells(milliseconds: dict[str, float], where: str) -> Row:
+def _cells(milliseconds: dict[str, float], machine: dict[str, Any]) -> Row:
+    where = same_machine.processor(machine) or machine.get("cpu", "unknown")
     return {f"{name}_ms": milliseconds.get(name) for name in NETWORKS} | {"timed_on": where}
 
 

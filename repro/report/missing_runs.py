@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from repro.config.schema import Config
-from repro.report import prefixes, same_settings
+from repro.report import prefixes
 from repro.report.group import Group
 from repro.report.summaries import Results
 
@@ -24,11 +24,10 @@ def find(sweep: Sequence[Config], results: Results) -> list[Config]:
 
 
 def _setting(config: Config) -> str:
-    """Returns what `prefixes.of_any_length` says of the group that the run would be in."""
-    compressed = config.scale_schedule and config.epochs != config.schedule_epochs
-    return same_settings.identity({"settings": dataclasses.asdict(config)}, whole=not compressed)
+    to_be = Group(dataclasses.asdict(config), "", [], [], {}, [], {}, [])
+    return prefixes.of_any_length(to_be)
 
 
 def _has(group: Group, config: Config) -> bool:
-    by_epochs = config.steps is None and config.node is None  # does it end
+    by_epochs = config.steps is None and config.node is None  # that is how it ends, and it trains
     return config.seed in group.seeds and (not by_epochs or group.epochs >= config.epochs)

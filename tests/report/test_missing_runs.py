@@ -36,7 +36,7 @@ def test_each_line_makes_one_run_and_all_are_those_that_no_summary_has() -> None
         if not there & {(of.of_seed(0).run_id, one.seed) for of in (one, longer)}
     ]
     assert made == lacking and 0 < len(made) < len(sweep)
-    assert done.stderr == f"{len(made)} of {len(sweep)} runs are in no summary\n"
+    assert done.stderr == f"in no summary: {len(made)} of {len(sweep)} runs\n"
 
 
 @pytest.mark.parametrize(

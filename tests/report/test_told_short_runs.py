@@ -5,7 +5,7 @@ import statistics
 import pytest
 from told_in_paper import JPEG, told
 
-from repro.figures import gap_over_moves, many_nodes, momentum, momentum_rules, wire_formats
+from repro.figures import gap_over_moves, momentum, momentum_rules, wire_formats
 from repro.report import intervals, summaries
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -185,101 +185,6 @@ def test_less_weight_decay_is_told_to_help_whatever_the_rule() -> None:
     own = [of_seeds(runs[*one, decay], LATE)[0] for one in kinds for decay in (1e-5, 1e-4)]
     assert told_of == pytest.approx(own, abs=0.051)
     assert max(own[::2]) == own[2], "none is ahead, too"
-
-
-def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
-    table = [row for row in many_nodes.table(summaries.load()) if row["schedule"] == "first 15 of 141 epochs"]
-    rows = {
-        (row["algorithm"], row["density"], row["lr / (1 - momentum)"]): row["below dense (points)"] for row in table
-    }
-    large, plain = (rows["gTop-k corrected", 0.032, size] for size in (4, 1))
-    few = rows["gTop-k corrected", 0.001, 1]
-    assert large < rows["dense", 1, 4] < rows["dense", 1, 1] == 0 < plain
-    assert few - plain > plain - large, "the density does most of that"
-    scalecom = {row["lr / (1 - momentum)"]: row for row in table if row["algorithm"] == "ScaleCom"}
-    assert min(row["below dense (points)"] for row in scalecom.values()) > few, "no nearer to dense"
-    said = told("It has N %, with a tenth of the rate (`algo.gain=1`) N (n = 1 each)")
-    assert said == pytest.approx([scalecom[size]["test accuracy (%)"] for size in (1, 0.1)], abs=0.051)
-
-
-def test_momentum_on_32_nodes_is_told_as_the_figure_has_it() -> None:
-    after, before, masked, none = RULES
-    rows = {
-        (row["algo"], row["rule"]): row
-        for row in momentum.table(summaries.load())
-        if (row["source"], row["nodes"], row["epoch"], row["precision"]) == ("trained", 32, 15, "bfloat16")
-    }
-    said = told(
-        "Top-k has N % with momentum after aggregation and N without, gTop-k N with it and N without (as [...]), "
-        "gTop-k exact N and N, and gTop-k butterfly, which loses most, N and N; dense has N with it and N without"
-    )
-    own = [("Top-k", after), ("Top-k", none), ("gTop-k", after), ("gTop-k corrected", none)]
-    own += [(name, rule) for name in ("gTop-k exact", "gTop-k butterfly", "dense") for rule in (after, none)]
-    assert said == pytest.approx([100 * rows[one]["test_accuracy"] for one in own], abs=0.051)
-    names = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
-    first = told(
-        "comes to N % with Top-k, N with gTop-k, N with gTop-k exact and N with gTop-k butterfly, "
-        "and masked to N, N, N and N"
-    )
-    firsts = [(name, rule) for rule in (before, masked) for name in names]
-    assert first == pytest.approx([100 * rows[one]["test_accuracy"] for one in firsts], abs=0.051)
-    gains = [100 * (rows[name, masked]["test_accuracy"] - rows[name, before]["test_accuracy"]) for name in names]
-    assert told("So a mask gains N to N points there, the most with the butterfly") == [
-        pytest.approx(min(gains), abs=0.051), pytest.approx(max(gains), abs=0.051)
-    ] and gains[3] == max(gains)  # fmt: skip
-    costs = told(
-        "is still N points behind none with Top-k and N with the butterfly, and N points ahead of it with gTop-k exact"
-    )
-    assert costs == pytest.approx([said[1] - first[4], said[7] - first[7], first[6] - said[5]], abs=0.051)
-    options = told("leaves the velocity in place of what is selected, gTop-k has N %, and clipped as well as masked N")
-    of_options = [100 * rows[f"gTop-k ({name})", masked]["test_accuracy"] for name in ("delivered", "clipped")]
-    assert options == pytest.approx(of_options, abs=0.051)
-    others = told(
-        "1-bit SGD has N % with momentum before [...] Random-k, at a hundredth of [...], has N % (N on 4 nodes)"
-    )
-    on_both = {
-        row["nodes"]: 100 * row["test_accuracy"]
-        for row in momentum.table(summaries.load())
-        if (row["source"], row["algo"], row["rule"], row["epoch"]) == ("trained", "random-k (lr 0.01)", none, 15)
-    }
-    assert others == pytest.approx(
-        [100 * rows["1-bit SGD", before]["test_accuracy"], on_both[32], on_both[4]], abs=0.051
-    )
-    onebit = told("sends something of every entry in each step, has N % with it, too, and N without")
-    assert onebit == pytest.approx(
-        [100 * rows["1-bit SGD", rule]["test_accuracy"] for rule in (after, none)], abs=0.051
-    )
-    assert {rows[one]["n"] for one in (*own, *firsts)} == {1}
-    on_4 = {
-        (row["algo"], row["rule"]): 100 * row["test_accuracy"]
-        for row in momentum.table(summaries.load())
-        if (row["source"], row["nodes"], row["epoch"]) == ("trained", 4, 15)
-    }
-    costs = [on_4[name, none] - on_4[name, after] for name in (*names, "1-bit SGD")]
-    on_32 = [*said[:8], *onebit]
-    times = [(on_32[2 * i + 1] - on_32[2 * i]) / cost for i, cost in enumerate(costs)]
-    least, most = told("On 32 nodes it costs sparse algorithms N to N times as much")
-    assert (least, most) == (round(min(times)), round(max(times)))
-    assert told("without it Top-k has N % on 32 nodes") == [said[1]]
-
-
-def test_as_few_steps_on_4_nodes_are_told_as_the_table_has_them() -> None:
-    rows = {
-        (row["algorithm"], row["nodes"], row["batch per node"]): row
-        for row in many_nodes.table(summaries.load())
-        if row["schedule"] == "first 15 of 141 epochs" and row["lr / (1 - momentum)"] == 1
-        if row["momentum"] == RULES[0]
-    }
-    said = told(
-        "After 15 epochs dense has N % there, Top-k N and gTop-k N, on 32 nodes N, N and N (means of epochs N to N, "
-        "n = N"
-    )
-    names, places = ("dense", "Top-k", "gTop-k"), ((4, 256), (32, 32))
-    own = [rows[name, *place]["test accuracy (%)"] for place in places for name in names]
-    assert said[:6] == pytest.approx(own, abs=0.051)
-    assert said[6:] == [LATE[0], LATE[-1], 1] and {row["n"] for row in rows.values()} == {1}
-    behind = told("So of the N points that gTop-k is behind on 32 nodes it is N behind on 4 nodes in as many steps")
-    assert behind == pytest.approx([own[3] - own[5], own[0] - own[2]], abs=0.051)
 
 
 def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
