@@ -16,6 +16,7 @@ from repro import algorithms, user_loop
 from repro.algorithms import Algorithm
 from repro.clip import finite
 from repro.comm.collective import Collective
+from repro.comm.primitives import mean
 from repro.comm.traffic import Traffic
 from repro.config import compose
 from repro.config.schema import ConfigError
@@ -196,7 +197,7 @@ class State:
     def aggregate(self, gradient: Tensor, algorithm: Algorithm | None) -> Tensor:
         assert self.collective is not None  # noqa: S101  (for the type checker: `start` made it)
         if algorithm is None:
-            return self.collective.all_reduce(gradient).div_(self.collective.size)
+            return mean(gradient, self.collective)
         if self.density is not None and self.algo.sparse:
             algorithm.density = self.density
         if not self.skips:

@@ -159,6 +159,8 @@ COMMANDS = GUESSED | {
     "data prepare cifar10 --from /dev/zero": "does not exist as a file or folder",
     "plot figures --only claims": "claims is a table: repro plot tables --only claims",
     "plot tables --only convergence": "convergence is a figure: repro plot figures --only convergence",
+    "plot tables --runs . --alone": "would put these runs in place of what is committed in results/tables; type --out",
+    "plot figures --runs . --alone": "of what is committed in results/figures; type --out mine too",
 }
 
 

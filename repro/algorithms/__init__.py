@@ -155,6 +155,11 @@ def cost(algo: Algo, size: int, parameters: int, k: int, **more: Any) -> Cost:
     return of(algo).cost(size, parameters, k, **wire, **algo.options, **more)
 
 
+def overlaps(config: Config) -> bool:
+    """Returns whether messages are sent during backward."""
+    return config.overlap == "on" or of(config.algo).wraps
+
+
 def spans(config: Config, shapes: Shapes) -> list[slice]:
     """Returns the slices of a flat gradient of layers with `shapes` that are sent separately, in their order."""
     bucket_mb = of(config.algo).own_bucket_mb(**config.algo.options) or config.bucket_mb
@@ -167,8 +172,9 @@ def step_path(config: Config, shapes: Shapes) -> Cost:
     for span in spans(config, shapes):
         size, held = span.stop - span.start, bucket_spans.shapes_inside(shapes, span)
         more = {"shapes": held} if of(config.algo).takes_shapes else {}
-        parts.append(cost(config.algo, config.nodes, size, entries(config.density, size), **more))
-    return of(config.algo).path(in_turn(*parts), config.nodes, **config.algo.options)
+        sent = cost(config.algo, config.nodes, size, entries(config.density, size), **more)
+        parts.append(of(config.algo).path(sent, config.nodes, **config.algo.options))
+    return in_turn(*parts)
 
 
 def load(

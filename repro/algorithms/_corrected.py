@@ -12,6 +12,7 @@ from repro.algorithms import Algorithm, residuals
 from repro.algorithms._around import Around
 from repro.clip import clip
 from repro.comm.collective import Collective
+from repro.compression.error_feedback import narrowed
 
 
 class Corrected(Around):
@@ -22,7 +23,7 @@ class Corrected(Around):
     `mask` sets to zero what is stale in u (momentum factor masking): entries that this rank `selected`, as in DGC, or
     only those of them that were `delivered`, which are in the update. `clip` bounds the L2 norm of each rank's gradient
     by clip / sqrt(P); 0 does not. `boost` > 1 multiplies each entry of u by the steps since it was last delivered from
-    here, by so much at most: what waits counts more.
+    here, by so much at most, and so for good.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Corrected(Around):
 
         Of equal gradients that is the same in each step.
         """
-        out.copy_(values)
+        out.copy_(narrowed(values, out.dtype))
         if out.dtype.itemsize < values.itemsize:
             residual, _ = residuals(self.inner)
             if residual is not None:

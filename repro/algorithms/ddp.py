@@ -15,6 +15,7 @@ from repro.algorithms import powersgd
 from repro.comm.bucket_spans import Shapes, spans
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
+from repro.comm.primitives import mean
 from repro.comm.sockets import SocketTransport
 from repro.comm.traffic import ring
 from repro.comm.transport import GroupTransport
@@ -83,7 +84,7 @@ class Algorithm(algorithms.Algorithm):
         if self.messages is None:
             if self.hook == "fp16":  # divided before the sum, which could overflow, as by PyTorch's hook
                 return gradient.copy_(collective.all_reduce(gradient.half().div_(collective.size)))
-            return collective.all_reduce(gradient).div_(collective.size)
+            return mean(gradient, collective)
         self.steps += 1
         if collective.size > 1:
             whole = self.steps <= (WHOLE if self.state is not None else 1)
@@ -149,7 +150,7 @@ def factors(shapes: Shapes, rank: int) -> list[int]:
     whole, left, right = 0, 0, 0
     for shape in shapes:
         n = shape[0] if len(shape) else 1
-        c = math.prod(shape) // n
+        c = math.prod(shape[1:])
         r = min(n, c, rank)
         if len(shape) > 1 and 2 * r * (n + c) < n * c:
             left, right = left + n * r, right + c * r

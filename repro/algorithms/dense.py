@@ -7,13 +7,14 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.primitives import mean
 
 
 class Algorithm(algorithms.Algorithm):
     compresses = False
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        return collective.all_reduce(gradient).div_(collective.size)
+        return mean(gradient, collective)
 
     @staticmethod
     def cost(size: int, parameters: int, k: int) -> Cost:

@@ -21,10 +21,10 @@ from repro.density import entries
 class Algorithm(algorithms.Algorithm):
     """Sums entries at owners of index ranges, finds the cut with histograms, and gathers what is above the cut.
 
-    Over a lossless wire the update equals that of gtopk_from_topk, bit for bit, for 4 k words per node, where ranges
-    are balanced, instead of 2 k (P-1). An entry that is not in the update goes back whole to the ranks it came from,
-    so nothing is lost. The ranges are those that would have held equally many of the last update's entries, which all
-    ranks know.
+    Over a lossless wire the update of a float32 gradient equals that of gtopk_from_topk, bit for bit, for 4 k words per
+    node, where ranges are balanced, instead of 2 k (P-1). An entry that is not in the update goes back whole to the
+    ranks it came from, so nothing is lost. The ranges are those that would have held equally many of the last update's
+    entries, which all ranks know.
     """
 
     density = 0.001

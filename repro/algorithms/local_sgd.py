@@ -10,6 +10,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce
+from repro.comm.primitives import mean
 
 
 class Algorithm(algorithms.Algorithm):
@@ -29,7 +30,7 @@ class Algorithm(algorithms.Algorithm):
     def mix(self, parameters: Tensor, collective: Collective) -> None:
         self.steps += 1
         if self.steps % self.period == 0:
-            collective.all_reduce(parameters).div_(collective.size)
+            mean(parameters, collective)
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps}

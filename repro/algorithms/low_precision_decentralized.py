@@ -18,7 +18,7 @@ from repro.compression.codecs import MinMax
 
 
 class Algorithm(algorithms.Algorithm):
-    """Keeps each rank's weights equal to the sum of what it has sent, so that its neighbours know them to the bit.
+    """Keeps each rank's weights, in their precision, equal to the sum of what it has sent, which its neighbours know.
 
     `known` [3, m] holds its own weights after the last step, then those of its two neighbours.
     """
@@ -42,7 +42,8 @@ class Algorithm(algorithms.Algorithm):
             return
         weights = self.known[: min(collective.size, 3)]  # two ranks have one neighbour each
         # this rank's SGD step, plus the difference from its weights to the mean with its neighbours'
-        change = parameters - weights[0] + (weights.mean(0) - weights[0])
+        began = weights[0].to(parameters.dtype).to(weights.dtype)  # rounding is no step that it took
+        change = parameters - began + (weights.mean(0) - weights[0])
         wire = self.codec.encode(change[None])[0]
         wires = torch.stack([wire, *exchange_with_peers(wire, collective, "ring", 0, 0)])
         weights += self.codec.decode(wires, change.numel())

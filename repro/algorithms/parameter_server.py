@@ -17,7 +17,7 @@ class Algorithm(algorithms.Algorithm):
     compresses = False
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:
-        return gradient.copy_(through_server(gradient, total, collective)).div_(collective.size)
+        return gradient.copy_(through_server(gradient, average, collective))
 
     @staticmethod
     def cost(size: int, parameters: int, k: int) -> Cost:
@@ -41,5 +41,6 @@ def through_server(x: Tensor, combine: Callable[[list[Tensor]], Tensor], collect
     return result
 
 
-def total(pushed: list[Tensor]) -> Tensor:
-    return torch.stack(pushed).sum(0)
+def average(pushed: list[Tensor]) -> Tensor:
+    wide = torch.promote_types(pushed[0].dtype, torch.float32)  # the sum of float16 could overflow
+    return torch.stack(pushed).sum(0, dtype=wide).div_(len(pushed)).to(pushed[0].dtype)

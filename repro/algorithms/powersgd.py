@@ -20,6 +20,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
+from repro.compression.error_feedback import narrowed
 from repro.rng import derive
 
 LOADS = threading.Lock()
@@ -99,10 +100,10 @@ class Algorithm(algorithms.Algorithm):
 
         update = gradient  # its values are in the residual now
         for one, p, q in zip(self.matrices, left, self.right, strict=True):
-            update[one.start : one.stop] = (p @ q.T).view(-1)[: one.stop - one.start]
+            update[one.start : one.stop] = narrowed((p @ q.T).view(-1)[: one.stop - one.start], update.dtype)
         self.residual -= update
         for span, value in zip(self.vectors, plain.split([s.stop - s.start for s in self.vectors]), strict=True):
-            update[span] = value
+            update[span] = narrowed(value, update.dtype)
             self.residual[span] = value - update[span]  # zeros, but for what a bfloat16 rounds away
         return update
 

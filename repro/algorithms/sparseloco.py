@@ -58,7 +58,8 @@ class Algorithm(algorithms.Algorithm):
         self.steps += 1
         if self.steps % self.period or collective.size == 1:
             return
-        self.residual.mul_(self.decay).add_(self.start).sub_(parameters)
+        began = self.start.to(parameters.dtype)  # where this rank stood: rounding is no step that it took
+        self.residual.mul_(self.decay).add_(began).sub_(parameters)
         message = self.codec.encode(self.residual)
         self.residual -= self.codec.decode(message)
         for row in collective.all_gather(message):

@@ -25,7 +25,7 @@ from repro.children import usable_cores
 from repro.cluster.lab import LEAST_BITS_PER_S, MOST_BITS_PER_S
 from repro.comm.bucket_spans import Shapes
 from repro.comm.collective import distances
-from repro.comm.common_start import from_common_start
+from repro.comm.common_start import Stopped, from_common_start
 from repro.comm.sockets import Pace
 from repro.config.parts import DILATIONS, Network
 from repro.config.schema import Config, RunError
@@ -98,9 +98,14 @@ def place(config: Config) -> str:
 
 
 def measured(config: Config, dilation: int, launch: Launch) -> dict[str, float]:
-    """Tries one dilation, and says how it went; returns measured over stated seconds by the size of a message."""
+    """Tries one dilation, and says how it went; returns measured over stated seconds by the size of a message.
+
+    Raises Stopped where any rank was told to stop.
+    """
     cluster = dataclasses.replace(config.cluster, dilation=dilation)
     found = launch(dataclasses.replace(config, cluster=cluster), trial)
+    if found is None:
+        raise Stopped
     text = f"{found[SMALL]:.2f} and {found[LARGE]:.2f} times what small and large messages should take"
     print(f"cluster.dilation=auto, {config.nodes} nodes: at {dilation} {text}", file=sys.stderr, flush=True)
     return {str(size): round(ratio, 3) for size, ratio in found.items()}
@@ -136,8 +141,11 @@ def _whole(found: Any) -> bool:
     return isinstance(found, dict) and all(isinstance(found.get(str(size)), int | float) for size in (SMALL, LARGE))
 
 
-def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
-    """Runs on each rank (a `ranks.Rank`); returns measured over stated seconds of each size of message."""
+def trial(config: Config, rank: Any, data: None) -> dict[int, float] | None:
+    """Runs on each rank (a `ranks.Rank`); returns measured over stated seconds of each size of message.
+
+    None, on all ranks, where any was told to stop.
+    """
     pace = Pace(rank.dilation * config.network.alpha_s, config.network.bits_per_s / rank.dilation)
     found = {}
     for size in (SMALL, LARGE):
@@ -150,7 +158,10 @@ def trial(config: Config, rank: Any, data: None) -> dict[int, float]:
                 to, source = (rank.number + step) % rank.size, (rank.number - step) % rank.size
                 rank.collective.transport.exchange(out, to, into, source)
 
-        times = from_common_start(exchange, rank, 1 + REPEATS)[1:]
+        try:
+            times = from_common_start(exchange, rank, 1 + REPEATS)[1:]
+        except Stopped:
+            return None
         stated = len(steps) * (pace.latency_s + 1e-9 * pace.line_ns(count))
         found[size] = statistics.median(times) / stated
     return found

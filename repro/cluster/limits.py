@@ -23,7 +23,7 @@ UNLIMITED = sys.maxsize
 
 def check(config: Config) -> None:
     """Lifts the soft limits to the hard ones. Raises ConfigError with the number of nodes that fit."""
-    processes = config.cluster.name in ("processes", "lab")
+    processes = config.cluster.forks
     kind, other = ("processes", "") if processes else ("threads", " or cluster=processes")
     files = _raise("RLIMIT_NOFILE")
     groups = groups_of_sockets(config)

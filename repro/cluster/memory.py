@@ -50,14 +50,14 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
     `rough`: at most, as if all layers' outputs lived at once in an evaluation.
     """
     nodes = nodes or config.nodes
-    processes = config.cluster.name in ("processes", "lab")
+    processes = config.cluster.forks
     if config.node is not None:  # nothing is trained: messages alone, of which DDP's are as large as the gradient
         gradients = nodes * 4 * outputs(config)[0] if algorithms.of(config.algo).wraps else 0
         return BASE + nodes * PROCESS + gradients
     parameters, activations = outputs(config)
     live = activations if rough else alive(config)
     cores = usable_cores()
-    at_once = processes or config.overlap == "on" or algorithms.of(config.algo).wraps  # else threads take turns
+    at_once = processes or algorithms.overlaps(config)  # else threads take turns
     turns = nodes if at_once else min(nodes, max(1, cores // (config.threads or 1)))
     step = 4 * activations * config.batch_per_node
     evaluating = 4 * live * _evaluated(config, nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -41,8 +42,9 @@ def launch(
     dynamo = ["torch._dynamo"] if config.algo.module == "ddp" else []  # DDP imports it when made: seconds
     torchs = ["torch.distributed.pipelining"] if config.stages > 1 and config.node is None else []  # as well
     netlink = ["pyroute2"] if switch is not None else []  # 0.3 s, of each of 32 ranks
-    modules = ["repro.timing.before_run", "repro.train.loop", "repro.cluster.ranks", *dynamo, *torchs, *netlink]
-    context.set_forkserver_preload(modules)
+    context.set_forkserver_preload(
+        [*_modules(functools.partial(run_rank, main=main, share=share)), *dynamo, *torchs, *netlink]
+    )
     store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     with tempfile.TemporaryDirectory(prefix="repro-") as folder:
         ranks = [
@@ -69,6 +71,13 @@ def launch(
         files = sorted(Path(folder).glob("outcome-*"))
         ends = [pickle.loads(path.read_bytes()) for path in files]  # noqa: S301  (our ranks', in a folder of ours)
     return _outcome(ends, config.nodes, interrupt, store)
+
+
+def _modules(called: object) -> set[str]:
+    """Returns the modules of what each rank will call, which are imported once, in the server."""
+    if isinstance(called, functools.partial):
+        return set[str]().union(*map(_modules, (called.func, *called.keywords.values())))
+    return {called.__module__} - {"__main__"} if callable(called) else set()
 
 
 def _start(ranks: list[Any]) -> None:

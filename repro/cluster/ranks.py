@@ -158,7 +158,7 @@ def run_rank(
         return (watchdog.START, began) if rank is None else rank.position()
 
     def last_words(reason: str) -> None:
-        if config.cluster.name in ("processes", "lab") and not outside:
+        if config.cluster.forks and not outside:
             return  # the launcher reports it
         if failed is not None:
             failed(reason)

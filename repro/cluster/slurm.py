@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -184,8 +185,9 @@ def _choose(
     """Yields what is left out and why; returns the arrays of the rest."""
     found = states(configs, results, submitting)
     chosen = [c for c in configs if (found[c.folder] == only if only else found[c.folder] in OPEN)]
-    for state in sorted(set(found.values())):
-        count = sum(found[c.folder] == state for c in configs if c not in chosen)
+    left_out = Counter(found[c.folder] for c in configs)
+    left_out.subtract(found[c.folder] for c in chosen)
+    for state, count in sorted(left_out.items()):
         if count:
             yield f"{count} of {len(configs)} runs left out: {state}"
     return list(arrays(chosen, results / LAUNCHES / _stamp(results / LAUNCHES), largest_array()))

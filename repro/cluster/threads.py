@@ -65,7 +65,7 @@ def launch(
 
 def as_threads(config: Config) -> bool:
     """Returns whether the ranks are threads of this process. Raises ConfigError."""
-    return find_place(config) is None and config.cluster.name not in ("processes", "lab")
+    return find_place(config) is None and not config.cluster.forks
 
 
 def gpus(config: Config) -> int:

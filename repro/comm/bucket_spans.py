@@ -19,7 +19,7 @@ def spans(shapes: Shapes, bucket_mb: float) -> list[slice]:
     buckets = []
     for size in reversed(sizes):
         start -= size
-        if 4 * (stop - start) >= bucket_mb * MB or start == 0:
+        if start < stop and (4 * (stop - start) >= bucket_mb * MB or start == 0):
             buckets.append(slice(start, stop))
             stop = start
     return buckets

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from repro.comm.collective import Collective
 from repro.compression.codecs import Codec
+from repro.compression.error_feedback import narrowed
 from repro.config.schema import ConfigError
 from repro.rng import derive
 
@@ -23,6 +24,13 @@ Topology = Literal["all", "ring", "shift_one", "random_pairs"]
 
 
 # Centralized: the owner of chunk r, rank r, sums that chunk for all.
+
+
+def mean(x: Tensor, collective: Collective) -> Tensor:
+    """Averages x over all ranks, in place (C_FP_S). Half precision is divided before the sum, which could overflow."""
+    if x.dtype == torch.float16:
+        return collective.all_reduce(x.div_(collective.size))
+    return collective.all_reduce(x).div_(collective.size)
 
 
 def compressed_scatter_reduce(
@@ -72,9 +80,9 @@ def average_at(index: Tensor, residual: Tensor, collective: Collective, out: Ten
     values = residual[index]
     if room is not None:
         values = F.pad(values, (0, room - values.numel()))
-    mean = collective.all_reduce(values)[: index.numel()].div_(collective.size)
-    update = mean.to(out.dtype)
-    residual[index] = mean - update.to(mean.dtype)
+    average = mean(values, collective)[: index.numel()]
+    update = narrowed(average, out.dtype)
+    residual[index] = average - update.to(average.dtype)
     out.zero_()[index] = update
     return out
 
@@ -143,6 +151,6 @@ def mix_with_peers(x: Tensor, collective: Collective, topology: Topology, step: 
     The mean over all ranks does not change; `all` gives it to every rank by a ring all-reduce. Sends |x| to each peer.
     """
     if topology == "all":
-        return collective.all_reduce(x.clone()).div_(collective.size)
+        return mean(x.clone(), collective)
     theirs = exchange_with_peers(x, collective, topology, step, seed)
     return torch.stack([x, *theirs]).mean(0)

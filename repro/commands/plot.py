@@ -16,9 +16,20 @@ def complete(incomplete: str) -> list[str]:
     return [name for name in figures.names() if name.startswith(incomplete)]
 
 
+FIGURES, TABLES = Path("results/figures"), Path("results/tables")  # committed
 Only = Annotated[list[str] | None, typer.Option("--only", autocompletion=complete, help="These items, with commas.")]
 Runs = Annotated[Path | None, typer.Option(help="Run folders whose finished runs go over the committed summaries.")]
 Alone = Annotated[bool, typer.Option("--alone", help="Show these runs with what was published, nothing committed.")]
+
+
+def check_folder(out: Path, alone: bool) -> None:
+    """Raises ConfigError for a folder that cannot be written, and for one whose committed files would be lost."""
+    from repro.config.schema import ConfigError
+    from repro.runs import places
+
+    if alone and out in (FIGURES, TABLES):
+        raise ConfigError(f"--alone would put these runs in place of what is committed in {out}; type --out mine too")
+    places.check_folder(out)
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +44,7 @@ def figures(
     only: Only = None,
     runs: Runs = None,
     alone: Alone = False,
-    out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/figures"),
+    out: Annotated[Path, typer.Option(help="Where the files go.")] = FIGURES,
     formats: Annotated[str, typer.Option("--format", help="Of pdf, png, svg; several with commas.")] = "pdf,png",
     no_notes: Annotated[bool, typer.Option("--no-notes", help="Captions go into NAME.txt and NAME.tex.")] = False,
     width: Annotated[str, typer.Option(help="single or double: columns of a page.  [default: the figure's own]")] = "",
@@ -43,14 +54,13 @@ def figures(
     \b
     repro plot figures                                 from the committed summaries
     repro plot figures --runs results/runs             with the runs of this machine
-    repro plot figures --runs results/runs --alone --only convergence    of this machine's runs alone
+    repro plot figures --runs results/runs --alone --out mine            of this machine's runs alone
     repro plot figures --only convergence --format svg --out paper/
     repro plot figures --no-notes --width single --out paper/    for a paper: \\input{NAME.tex} has the caption
     """
     from repro.report import write_items
-    from repro.runs import places
 
-    places.check_folder(out)
+    check_folder(out, alone)
     write_items.figures(listed(only), runs, out, formats.split(","), typer.echo, not no_notes, width, alone)
 
 
@@ -58,7 +68,7 @@ def tables(
     only: Only = None,
     runs: Runs = None,
     alone: Alone = False,
-    out: Annotated[Path, typer.Option(help="Where the files go.")] = Path("results/tables"),
+    out: Annotated[Path, typer.Option(help="Where the files go.")] = TABLES,
 ) -> None:
     """Write the tables as Markdown, LaTeX (booktabs) and CSV.
 
@@ -67,9 +77,8 @@ def tables(
     repro plot tables --only claims,speedups --runs results/runs
     """
     from repro.report import write_items
-    from repro.runs import places
 
-    places.check_folder(out)
+    check_folder(out, alone)
     write_items.tables(listed(only), runs, out, typer.echo, alone)
 
 

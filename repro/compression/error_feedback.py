@@ -42,7 +42,7 @@ class ErrorFeedback:
     def average(self, total: Sparse, size: int, out: Tensor) -> Tensor:
         """Writes total / P into out [m], the update; what a bfloat16 rounds away there stays, as in `rounded`."""
         mean = Sparse(total.index, total.value / size)
-        to_dense(mean, out)
+        to_dense(Sparse(mean.index, narrowed(mean.value, out.dtype)), out)
         if out.dtype.itemsize < mean.value.itemsize:
             self.put_back(Sparse(mean.index, mean.value - out[mean.index.long()].to(mean.value.dtype)))
         return out
@@ -59,10 +59,21 @@ def rounded(mean: Tensor, out: Tensor, residual: Tensor) -> Tensor:
 
     Every rank keeps the difference in its residual: P times the difference is what the update lacks of the sum.
     """
-    out.copy_(mean)
+    out.copy_(narrowed(mean, out.dtype))
     if out.dtype.itemsize < mean.itemsize:
         residual += mean - out
     return out
+
+
+def narrowed(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns `values` in `dtype`; in a narrower one those beyond its range are its largest: the rest is then finite.
+
+    A residual that took an infinite one would give NaN in the next step. What is infinite or NaN already stays so.
+    """
+    if dtype.itemsize >= values.itemsize:
+        return values.to(dtype)
+    most = torch.finfo(dtype).max
+    return values.clamp(-most, most).where(values.isfinite(), values).to(dtype)
 
 
 class CompressionErrors:

@@ -139,6 +139,11 @@ class Cluster(Checked):
             )
 
     @property
+    def forks(self) -> bool:
+        """Returns whether this process starts one process for each rank; else ranks are its threads."""
+        return self.name in ("processes", "lab")
+
+    @property
     def held(self) -> bool:
         """Returns whether receivers hold each message until the network's alpha has passed."""
         return self.dilation != 1 or self.alpha == "network"

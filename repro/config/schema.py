@@ -112,6 +112,11 @@ class Config(Checked):
             raise ConfigError(f"lr_drops={self.lr_drops}: the epochs must ascend, for example lr_drops=[81,122].")
 
     @property
+    def batch(self) -> int:
+        """Returns how many samples of each node a step has."""
+        return self.batch_per_node * self.accumulate
+
+    @property
     def micro_batches(self) -> int:
         """Returns how many micro-batches a step has on each rank: those of all the nodes that share a network."""
         return self.stages * self.accumulate

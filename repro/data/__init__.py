@@ -3,7 +3,7 @@
     load(data: config.Data, seed, on_bad_image) -> Dataset   opens it, with the options of conf/data/NAME.yaml
     fetch(data)                                              where something must be there first: gets it or says how
     downloads(data) -> bool                                  where `fetch` may download: whether it would now
-    training_images(data) -> int                             how many samples there are, once it is there
+    training_samples(data) -> int                             how many samples there are, once it is there
     test_images(data) -> int                                 of images: how many there are to test with, at most
     in_memory(data) -> int                                   where images are held in memory: how many bytes they take
     status(root) -> dict                                     state, path, size (bytes), how to get it; where ready
@@ -37,7 +37,7 @@ from repro.rng import derive
 if TYPE_CHECKING:
     from torch import Tensor
 
-EACH_HAS = ("load", "status", "content", "prepare", "training_images")  # of the modules of this folder
+EACH_HAS = ("load", "status", "content", "prepare", "training_samples")  # of the modules of this folder
 
 
 class Samples(Protocol):
@@ -132,12 +132,12 @@ def downloads(data: Data) -> bool:
 
 def check_batches(data: Data, nodes: int, batch: int) -> None:
     """Raises ConfigError where the samples are too few for one step of all nodes; does not import torch."""
-    _shards.steps_per_epoch(training_images(data), nodes, batch)
+    _shards.steps_per_epoch(training_samples(data), nodes, batch)
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     """Returns how many samples there are to train with, once they are there; does not import torch."""
-    return int(_module(data.name).training_images(data))
+    return int(_module(data.name).training_samples(data))
 
 
 def test_images(data: Data) -> int:

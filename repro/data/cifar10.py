@@ -46,7 +46,7 @@ def downloads(data: Data) -> bool:
     return not _pack.is_there(_path(root)) and not (root / ARCHIVE).exists()
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     return len(_pack.read(_path(Path(data.root)), ["train_labels"], AGAIN)["train_labels"])
 
 

@@ -13,7 +13,7 @@ IMAGES, TEST = 1797, 360
 HOW = "comes with the installation: data=digits"
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     return IMAGES - TEST
 
 

@@ -54,7 +54,7 @@ def fetch(data: Data) -> None:
     raise ConfigError(f"data.root={root} must hold imagenet/: {folder} does not exist. {hint}")
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     folder = _path(Path(data.root))
     return len(_files(folder / "train", classes(folder))[0])
 

@@ -26,7 +26,7 @@ def fetch(data: Data) -> None:
         raise ConfigError(f"{path} does not exist. PTB {_pack.told(HOW, path.parent)}")
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     return packed.samples(_path(Path(data.root)), data, AGAIN)
 
 

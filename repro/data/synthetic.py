@@ -13,7 +13,7 @@ HOW = "is generated: data=synthetic"
 CELLS = 4  # a pattern is a grid of so many squares a side, coarse enough to survive any network's poolings
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     return int(data.options["train_images"])
 
 

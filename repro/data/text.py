@@ -22,7 +22,7 @@ def fetch(data: Data) -> None:
         prepare(None, Path(data.root))
 
 
-def training_images(data: Data) -> int:
+def training_samples(data: Data) -> int:
     return packed.samples(_path(Path(data.root)), data, AGAIN)
 
 

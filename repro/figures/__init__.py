@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import multiprocessing
 import os
 import pkgutil
 import threading
@@ -230,7 +231,8 @@ def side_by_side(work: Callable[..., T], *each: Iterable[Any]) -> Iterator[T]:
     if threading.active_count() > 1:  # forking would copy locks that nobody will release
         yield from map(work, *each)
         return
-    with ProcessPoolExecutor(min(8, usable_cores()), initializer=end_with_parent, initargs=(os.getpid(),)) as pool:
+    fork = multiprocessing.get_context("fork")  # what was imported is there, and `end_with_parent` finds its parent
+    with ProcessPoolExecutor(min(8, usable_cores()), fork, end_with_parent, (os.getpid(),)) as pool:
         yield from pool.map(work, *each)
 
 

@@ -195,6 +195,6 @@ def of_images(data: Results) -> str:
         return ""
     first = encoded[0]
     known = reference_curves.beside(data.reference, first.settings)
-    others = sorted(run["test_accuracy"][-1] for run in known)
-    had = f": with the originals others had {others[0]:.1f} to {others[-1]:.1f} %" if others else ""
-    return f"The images of {_draw.data_name(first.data)} were encoded once more, as JPEG{had}."
+    told = reference_curves.text(known, min((len(run["test_accuracy"]) for run in known), default=0))
+    had = f" Public logs of {_draw.model_name(first.model)} on the originals end at: {told}." if told else ""
+    return f"The images of {_draw.data_name(first.data)} were encoded once more, as JPEG.{had}"

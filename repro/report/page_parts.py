@@ -33,7 +33,7 @@ def status(data: Results, _: str) -> str:
     words = Counter(row["verdict"] for row in asked)
     counts = ", ".join(f"{count} {word}" for word, count in words.most_common())
     derived = sum(row["verdict"] == "reproduced" and "derived here" in row["published"] for row in asked)
-    of_formulas = f" Nothing published states {_how_many(derived, words['reproduced'])}." if derived else ""
+    of_formulas = f" {_derived(derived, words['reproduced'])} from the paper's cost formulas." if derived else ""
     lines = in_short.sentences(data, claims)
     if kept := kept_accuracy.best(_rows(data, "kept_accuracy")):
         lines.append(f"**Beyond the paper.** {kept}")
@@ -42,9 +42,9 @@ def status(data: Results, _: str) -> str:
     return "".join(f"- {line}\n" for line in lines) + (f"\n{ended}\n{in_short.of_images(data)}\n" if ended else "")
 
 
-def _how_many(derived: int, reproduced: int) -> str:
-    which = "the reproduced one" if reproduced == 1 else f"{derived} of the reproduced"
-    return f"{which}, which follows from its cost formulas"
+def _derived(derived: int, reproduced: int) -> str:
+    which = "The reproduced one" if reproduced == 1 else f"Of the {reproduced} reproduced, {derived}"
+    return f"{which} stands in nothing published and was derived here"
 
 
 def measured(data: Results, experiment: str) -> str:

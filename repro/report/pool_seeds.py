@@ -15,7 +15,7 @@ from repro.config.schema import ConfigError
 from repro.report import same_machine
 from repro.report.curves import middle
 from repro.report.group import rounded
-from repro.report.same_settings import Group, Summary, identity, same_data, went_on
+from repro.report.same_settings import GroupJson, Summary, identity, same_data, went_on
 from repro.tables import Row
 
 
@@ -40,11 +40,11 @@ def pool(there: Summary, new: Summary, refused: Callable[[str], object]) -> Summ
     return {**new, "groups": sorted(groups, key=identity)}
 
 
-def _epochs(group: Group) -> list[float]:
+def _epochs(group: GroupJson) -> list[float]:
     return [row["epoch"] for row in group["curve"]]
 
 
-def of_both(there: Group, new: Group) -> Group:
+def of_both(there: GroupJson, new: GroupJson) -> GroupJson:
     """Returns one group of the seeds of two of one setting, at the epochs that both have.
 
     New runs of all old seeds replace the old group. Raises ConfigError where only some of its seeds ran again.
@@ -81,13 +81,13 @@ def of_both(there: Group, new: Group) -> Group:
     return rounded(pooled)
 
 
-def _timed(group: Group) -> int:
+def _timed(group: GroupJson) -> int:
     """Returns of how many runs the seconds are."""
     known = group.get("timed_runs")
     return (len(group["seeds"]) if known is None else known) if group["iteration_time"] else 0
 
 
-def _each_seed(group: Group, epochs: Container[float]) -> dict[int, list[float]]:
+def _each_seed(group: GroupJson, epochs: Container[float]) -> dict[int, list[float]]:
     """Returns test accuracies, or perplexities, by seed, at `epochs`; {} where the summary has only their mean."""
     each = group.get("seed_accuracies") or []
     if len(group["seeds"]) == 1:

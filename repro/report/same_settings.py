@@ -10,11 +10,11 @@ from repro.config.schema import Config, from_dict
 from repro.data import Content
 from repro.json_text import json_text
 
-Group = dict[str, Any]  # results.Group as JSON
+GroupJson = dict[str, Any]  # a report.group.Group as summaries have it
 Summary = dict[str, Any]
 
 
-def identity(group: Group, whole: bool = False) -> str:
+def identity(group: GroupJson, whole: bool = False) -> str:
     """Returns the run id of the settings with seed 0, of old runs too: keys that came later have their default.
 
     It is the same for all data: of what images a group is, it says beside its settings.
@@ -40,12 +40,12 @@ def _run_id(settings: str) -> str:
     return from_dict(json.loads(settings)).run_id
 
 
-def same_data(a: Group, b: Group) -> bool:
+def same_data(a: GroupJson, b: GroupJson) -> bool:
     """Returns whether two groups were trained on the same images, as far as is known: old ones have just a text."""
     return Content(a["data"], a.get("fingerprint", "")).may_be(Content(b["data"], b.get("fingerprint", "")))
 
 
-def went_on(group: Group, new: Summary) -> bool:
+def went_on(group: GroupJson, new: Summary) -> bool:
     """Returns whether `new` has the runs of a group that was collected when they had stopped, with more epochs now."""
     return any(
         set(group["runs"]) <= set(later["runs"])
@@ -59,7 +59,7 @@ def put_over(there: Summary, new: Summary) -> Summary:
     """Returns `there` with the groups of `new` in place of those of the same settings and data, or of the same runs
     when they had stopped; all others stay.
     """
-    again: dict[str, list[Group]] = {}
+    again: dict[str, list[GroupJson]] = {}
     for group in new["groups"]:
         again.setdefault(identity(group), []).append(group)
     kept = [

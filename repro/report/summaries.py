@@ -93,7 +93,8 @@ def load(place: Path | None = None, runs: Path | None = None, alone: bool = Fals
     """
     place = place or folder()
     summaries = {} if alone else saved(place)
-    for path in [] if alone else sorted(place.glob("lab/**/*.json*")):
+    measured = () if alone else (path for end in ("json", "jsonl") for path in place.glob(f"lab/**/*.{end}"))
+    for path in sorted(measured):  # without files that are being written, which have further endings
         summaries[str(path.relative_to(place).with_suffix(""))] = read_json(path)
     collected, left_out = ({}, []) if runs is None else collect(runs)
     for name, new in collected.items():

@@ -110,6 +110,12 @@ def holder(folder: Path) -> dict[str, Any] | None:
     return owner if alive else None
 
 
+def is_mine(owner: dict[str, Any]) -> bool:
+    """Returns whether this process is the holder. In containers elsewhere others may have its number."""
+    me = _this_process()
+    return all(owner.get(name, me[name]) == me[name] for name in ("pid", "start", "host", "kernel"))
+
+
 def ended(job: str | None, mine: str | None) -> bool:
     """Returns whether `job` ("ID.RESTARTS") is an earlier start of the job `mine`."""
     if job is None or mine is None:

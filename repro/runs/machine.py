@@ -142,8 +142,8 @@ def _read(text: str) -> dict[str, float]:
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes what was kept of boots before this month, and the one file of all that there was once."""
+    """Removes what was kept of boots before this month."""
     for file in folder.glob("machine*.json"):
         with suppress(OSError):
-            if file.name == "machine.json" or time.time() - file.stat().st_mtime > OLD_S:
+            if time.time() - file.stat().st_mtime > OLD_S:
                 file.unlink()

@@ -163,8 +163,7 @@ class RunFolder:
             with self.waits(W_AND_B):
                 self.mirror.finish(summary(self.folder), ok=error is None)
             self.progress.close()
-            with suppress(FileNotFoundError):  # the folder was removed
-                self.lock.release()
+            self.lock.release()
 
 
 read_metrics = metrics.read

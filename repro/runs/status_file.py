@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -53,7 +52,7 @@ def _fail(config: Config, error: str, states: Sequence[str]) -> None:
     folder = config.folder
     status, owner = read_object(folder / "status.json"), lock.holder(folder)
     step = environment.step()  # a rank of the owner's own start, on another machine perhaps
-    ours = owner is None or owner["pid"] == os.getpid() or (step is not None and owner.get("step") == step)
+    ours = owner is None or lock.is_mine(owner) or (step is not None and owner.get("step") == step)
     with suppress(OSError):  # the error itself still reaches the screen
         if not (folder / "status.json").exists() and ours:
             folder.mkdir(parents=True, exist_ok=True)

@@ -209,7 +209,8 @@ def record(config: Config, steps: int, out: Path) -> str:
         local = memory.accumulate_and_select(gradient, k)
         replica.apply(to_dense(local, gradient), config.lr / config.nodes)
     out.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(saved, out)
+    with replacing(out) as part:
+        torch.save(saved, part)
     return str(saved["name"])
 
 
@@ -264,4 +265,5 @@ def draw(rows: list[Row], out: Path) -> None:
         panels[-1].set_xlabel("parameters $m$ (open marks: recorded in training)")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         for kind in ("pdf", "png"):
-            figure.savefig(out / f"selection.{kind}", metadata=METADATA[kind])
+            with replacing(out / f"selection.{kind}") as part:
+                figure.savefig(part, format=kind, metadata=METADATA[kind])

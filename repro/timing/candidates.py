@@ -13,13 +13,11 @@ from repro.timing import predict, stand_ins
 from repro.timing.predict import RELAXES
 from repro.train import combinations
 
-BUCKETS_MB: tuple[float | None, ...] = (None, 1.0, 4.0, 25.0)  # the last is PyTorch's
-
 
 def allowed(
     configs: Iterable[Config],
     relax: str,
-    buckets_mb: Sequence[float | None] = BUCKETS_MB,
+    buckets_mb: Sequence[float | None],
     wires: Sequence[str] | None = None,
 ) -> list[Config]:
     """Returns those of `configs` that relax no more than `relax`, with every wire and bucket size that they allow.

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
 
 from repro.comm.traffic import Round
+from repro.whole_files import replacing
 
 VERSION = "1.0.0"
 COMPUTE, SEND, RECEIVE = 4, 5, 6  # of NodeType
@@ -43,7 +44,7 @@ def write(prefix: Path, all_rounds: Sequence[Sequence[Round]], seconds: dict[str
     files = []
     for rank, rounds in enumerate(all_rounds):
         files.append(prefix.with_name(f"{prefix.name}.{rank}.et"))
-        with files[-1].open("wb") as out:
+        with replacing(files[-1]) as part, part.open("wb") as out:
             header = messages()["GlobalMetadata"](version=VERSION)
             for message in itertools.chain([header], graph(rank, rounds, seconds)):
                 proto.serialize_length_prefixed(message, out)

@@ -71,8 +71,8 @@ def steps(configs: Sequence[Config]) -> list[int]:
             found.append(1)
             continue
         if config.steps is None and str(config.data) not in counted:
-            counted[str(config.data)] = data.training_images(config.data)
-        batch = config.nodes * config.batch_per_node * config.accumulate
+            counted[str(config.data)] = data.training_samples(config.data)
+        batch = config.nodes * config.batch
         whole = config.steps or config.epochs * (counted[str(config.data)] // batch)
         found.append(max(0, whole - newest_step(config.folder / "checkpoints")))
     return found
@@ -128,7 +128,7 @@ def step_seconds(config: Config) -> float:
             with arithmetic(config.precision, "cpu"):
                 logits = network(inputs).float()
             F.cross_entropy(logits, labels).backward()
-        return (time.perf_counter() - start) * config.batch_per_node * config.accumulate / count
+        return (time.perf_counter() - start) * config.batch / count
     finally:
         torch.set_num_threads(threads)
 

@@ -68,7 +68,7 @@ def profile(
     """
     if node == "paper":
         return published(config)
-    samples = config.batch_per_node * config.accumulate
+    samples = config.batch
     seconds = node_seconds(node)
     if seconds is None:
         compute_s = max(backward(node, config, timed))
@@ -97,7 +97,7 @@ def published(config: Config) -> Node:
 
 def check_samples(node: Node, config: Config) -> None:
     """Raises ConfigError if the seconds of `node` are of another number of samples than a step of `config` has."""
-    samples = config.batch_per_node * config.accumulate
+    samples = config.batch
     if node.samples != samples:
         batch = f"batch_per_node={node.samples // node.accumulate}"
         parts = f" accumulate={node.accumulate}" if config.accumulate != node.accumulate else ""

@@ -40,7 +40,7 @@ def _is_beside(group: Group, config: Config) -> bool:
     return (
         (group.model, group.nodes) == (config.model.name, config.nodes)
         and to_target.inputs_alike(settings, config)
-        and group.batch == config.batch_per_node * config.accumulate
+        and group.batch == config.batch
         and not (group.compressed or settings.get("bucket_mb") or settings.get("hierarchical"))
         and is_known(group.algo)
     )

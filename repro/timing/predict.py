@@ -54,7 +54,7 @@ def iteration(config: Config, shapes: Shapes, moments: Sequence[float], compress
     check(config)
     combinations.check(elsewhere(config))
     spans = algorithms.spans(config, shapes)
-    overlap = overlaps(config)
+    overlap = algorithms.overlaps(config)
     period, compute_s = algorithms.period(config.algo), max(moments)
     return Iteration(
         config, compute_s, compress_s,
@@ -79,11 +79,6 @@ def elsewhere(config: Config) -> Config:
     if cluster.name != "lab":
         cluster = replace(cluster, name="processes", messages="gloo")
     return replace(config, device="cpu", cuda_graph="off", cluster=cluster)
-
-
-def overlaps(config: Config) -> bool:
-    """Returns whether messages are sent during backward."""
-    return config.overlap == "on" or algorithms.of(config.algo).wraps
 
 
 def relaxes(algo: Algo) -> str:

@@ -81,7 +81,7 @@ def modelled(folder: Path, config: Config, networks: Sequence[Network]) -> list[
     then = IterationTime.of(seen)
     shapes = node_profile.layers(config)
     moments = [then.compute_s] * len(shapes)
-    if predict.overlaps(config):
+    if algorithms.overlaps(config):
         here = dataclasses.replace(config, device="auto")  # of a run on a GPU, which may not be here
         moments = node_profile.backward(f"{then.compute_s}", here)
     one = predict.iteration(config, shapes, moments, then.compress_s)

@@ -51,7 +51,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
         raise made
     calibration, parts, ready, shares, work = made
     wraps, inside = algorithms.of(config.algo).wraps, work.inside(rank.size)
-    overlaps = config.overlap == "on" or wraps
+    overlaps = algorithms.overlaps(config)
     modelled, wholes = [], []
     for wire in (config.network, *map(named_network, config.also_on)):
         each = [replay.seconds(part, wire.alpha_s, wire.beta_s_per_byte) for part in parts]
@@ -88,7 +88,7 @@ def expected_s(config: Config, shapes: Shapes) -> float:
     messages_s = slow * (cost.rounds * wire.alpha_s + cost.bytes * wire.beta_s_per_byte)
     quick = messages_s < WARM_S
     repeats = (config.steps or REPEATS[quick]) + quick
-    overlaps = config.overlap == "on" or algorithms.of(config.algo).wraps
+    overlaps = algorithms.overlaps(config)
     slept_s = 0.0
     if overlaps and (node := named(config)) != "measured":
         slept_s = slow * node_profile.profile(node, config, sum(map(math.prod, shapes)), shapes).compute_s
@@ -115,7 +115,7 @@ def stated(config: Config) -> tuple[Calibration, Parts, list[float], list[float]
     compute_s, compress_s = seconds(config, parameters, shapes)
     parts = [authors_messages.changed(config, part) for part in dry_run.in_parts(config, config.nodes, shapes, spans)]
     moments: list[float] = []
-    if config.overlap == "on" or algorithms.of(config.algo).wraps:
+    if algorithms.overlaps(config):
         moments = node_profile.backward(named(config), config)
         moments = [moment * compute_s / max(moments) for moment in moments]
     ready = bucket_spans.when_full(spans, shapes, moments) if moments else []

@@ -130,7 +130,7 @@ def check_alike(configs: Sequence[Config]) -> None:
 
 
 def _images(config: Config) -> int:
-    return config.batch_per_node * config.accumulate
+    return config.batch
 
 
 def _batch(config: Config) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def with_algo(config: Config, name: str) -> Config:
 def _seconds(config: Config) -> tuple[float, float]:
     """Returns compute and compress of a step; both are published of the images that the paper has."""
     node = node_profile.published(config)
-    steps = config.batch_per_node * config.accumulate / node.samples
+    steps = config.batch / node.samples
     if node.compress_s is None:
         raise ConfigError(f"algo={config.algo.name}: its seconds of compress are not published; leave it out")
     return node.compute_s * steps, node.compress_s

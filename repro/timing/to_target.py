@@ -89,7 +89,7 @@ def seconds(
 
     An iteration takes `iteration_s`, and at a density of the run's warm-up what `warm_s` says.
     """
-    batch = config.nodes * config.batch_per_node * config.accumulate
+    batch = config.nodes * config.batch
     return sorted(
         sum(part / batch * warm_s.get(density, iteration_s) for density, part in at_densities(group, one).items())
         for one in samples
@@ -131,7 +131,7 @@ def steps_alike(settings: Row, config: Config) -> bool:
     Numbers in a summary have six digits.
     """
     return (
-        settings["batch_per_node"] * settings["accumulate"] == config.batch_per_node * config.accumulate
+        settings["batch_per_node"] * settings["accumulate"] == config.batch
         and all(equal(settings[name], getattr(config, name)) for name in (*STEPPED, "lr_drops"))
         and settings.get("weight_decay_of", "all") == config.weight_decay_of
         and settings.get("lr_warmup_from", "nodes") == config.lr_warmup_from

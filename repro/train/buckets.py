@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -99,7 +100,8 @@ class Overlap:
             number = next(n for n, span in enumerate(buckets.spans) if span.start < stop <= span.stop)
             stop -= layer.numel()
             self.counts[number] += 1
-            layer.register_post_accumulate_grad_hook(functools.partial(self._filled, number))
+            # PyTorch's hooks are hidden from the garbage collection: one that held this would keep the whole worker
+            layer.register_post_accumulate_grad_hook(functools.partial(_filled, weakref.ref(self), number))
         buckets.overlap = self
 
     def arm(self) -> None:
@@ -123,7 +125,8 @@ class Overlap:
         # Count what buckets did before this wait; a late wake-up after the last of them is not their work.
         self.collective.hidden_s += sum(max(0.0, min(end, began) - start) for start, end in times)
 
-    def _filled(self, number: int, layer: Tensor) -> None:
+    def filled(self, number: int) -> None:
+        """Starts the buckets that are complete, now that one more layer of this bucket has its gradient."""
         if not self.armed:
             return
         self.missing[number] -= 1
@@ -147,3 +150,8 @@ class Overlap:
             self.check(self.gradient[self.buckets.spans[number]])
             self.buckets.one(number, self.gradient, self.collective)
         return began, time.perf_counter()
+
+
+def _filled(overlap: weakref.ref[Overlap], number: int, layer: Tensor) -> None:
+    if (found := overlap()) is not None:
+        found.filled(number)

@@ -49,7 +49,7 @@ def run(network: str, files: Sequence[Path], top: int, results: Path) -> list[Ro
 def load(network: str, results: Path) -> Classifier:
     """Returns the network of a file by its ending, else of a run. Raises ConfigError."""
     file = Path(network)
-    endings = {form.suffix: name for name, form in export.FORMATS.items()}
+    endings = {form.suffix for form in export.FORMATS.values()}
     if file.is_dir() or file.suffix not in endings:
         run = trained.load(trained.folder_of(network, results))
         for text in run.passed_over:

@@ -120,7 +120,7 @@ def _is_prefix(config: Config, summary: Summary) -> bool:
 def _prefix(config: Config, others: str) -> str:
     epochs, whole = config.epochs, config.schedule_epochs
     line = f"epochs={epochs} has the first {epochs} of {whole} epochs: compare it with epoch {epochs} of whole runs."
-    batch = config.batch_per_node * config.accumulate
+    batch = config.batch
     of = f"{title('model', config.model.name)}, batch {batch}, lr {config.lr:g}, the original images"
     return f"{line} Others had {others} at epoch {epochs} ({of})." if others else line
 

@@ -10,6 +10,7 @@ from repro.cluster import ranks, start
 from repro.cluster.environment import find_place
 from repro.cluster.stalls import TERMINAL
 from repro.comm.collective import CollectiveError
+from repro.comm.common_start import Stopped
 from repro.config.schema import Config, ConfigError, RunError
 from repro.report import write_items
 from repro.runs import done, machine, progress, provenance, run_folder, same_data, status_file
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrupt | None = None) -> dict[str, Any]:
     """Trains as `config` says, from its last good checkpoint if there is one; a run that is done stays as it is.
 
-    Returns the summary; on other ranks than 0 that torchrun or srun started, only the state. Raises RunError, and
-    ConfigError before anything is written.
+    Returns the summary; on other ranks than 0 that torchrun or srun started, only the state. Told to stop while the
+    lab's dilation is still being tried, it writes nothing. Raises RunError, and ConfigError before anything is written.
     """
     _check_possible(config)
     if interrupt is not None:
@@ -45,6 +46,8 @@ def run(config: Config, before_run: BeforeRun | None = None, interrupt: Interrup
     except RunError as error:
         status_file.failed(config, str(error))  # rank 0 may have died before it could say so
         raise
+    except Stopped:
+        return {**run_folder.summary(config.folder), "state": "preempted"}
     except KeyboardInterrupt:
         status_file.failed(config, "stopped at once by a second Ctrl-C")
         raise
@@ -67,7 +70,7 @@ def load_data(config: Config) -> Dataset:
         dataset = data.load(config.data, config.seed, config.on_bad_image)
     same_data.check(config, data.Content(dataset.description, dataset.fingerprint))
     # before ranks start for nothing
-    steps = dataset.steps_per_epoch(config.nodes, config.batch_per_node * config.accumulate)
+    steps = dataset.steps_per_epoch(config.nodes, config.batch)
     if config.probe_steps and max(config.probe_steps) > (last := config.steps or config.epochs * steps):
         raise ConfigError(f"probe_steps={config.probe_steps}: the run ends after step {last}; type smaller ones")
     return dataset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -84,8 +85,14 @@ class Worker:
         if isinstance(self.algorithm, Buckets):
             self.spans = self.algorithm.spans
             if config.overlap == "on" and not alone:
-                gradient = self.replica.gradient
-                self.overlap = Overlap(self.algorithm, layers, gradient, rank.collective, self.stop_unless_finite)
+                me = weakref.proxy(self)  # a worker that held itself would stay, with its network, beside the next
+                self.overlap = Overlap(
+                    self.algorithm,
+                    layers,
+                    self.replica.gradient,
+                    rank.collective,
+                    lambda part: me.stop_unless_finite(part),
+                )
         self.forward: Any = model if alone else self.algorithm.wrap(model, rank.collective)
         self.algorithm.begin(self.replica.parameters.data)
         if split is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -163,7 +162,7 @@ def _check(configs: list[Config]) -> None:
         _check_possible(open_)
     for config in largest.values():
         data.fetch(config.data)
-        data.check_batches(config.data, config.nodes, config.batch_per_node * config.accumulate)
+        data.check_batches(config.data, config.nodes, config.batch)
     if len(open_) > 1 and not downloads:  # one alone is asked as it starts
         _check_possible(open_)
 
@@ -175,7 +174,7 @@ def _check_possible(configs: list[Config]) -> None:
 
 
 def _images_a_step(config: Config) -> int:
-    return config.nodes * config.batch_per_node * config.accumulate
+    return config.nodes * config.batch
 
 
 def _loop() -> Any:
@@ -219,7 +218,7 @@ def _one(
         done.tell(config)  # this process alone is here, and speaks
         return run_folder.summary(config.folder)
     owner = lock.holder(config.folder)
-    if owner is not None and owner["pid"] != os.getpid():
+    if owner is not None and not lock.is_mine(owner):
         _say(f"{config.folder} is in use by process {owner['pid']} on {owner['host']}; left out.", speaks)
         return {**run_folder.summary(config.folder), "state": "in use"}
     return dict(_loop().run(config, before_run, interrupt))

@@ -39,7 +39,7 @@ class Training:
     def __init__(self, config: Config, rank: Rank, data: Dataset, folder: run_folder.RunFolder | None):
         self.config, self.rank, self.data, self.folder = config, rank, data, folder
         self.checkpoints, self.recorded = config.folder / "checkpoints", config.folder / recorded.NAME
-        self.per_epoch = data.steps_per_epoch(rank.size, config.batch_per_node * config.accumulate)
+        self.per_epoch = data.steps_per_epoch(rank.size, config.batch)
         self.steps = config.steps or config.epochs * self.per_epoch
         # Since the last evaluation, without skipped steps: sum of losses, number of steps.
         self.window = torch.zeros(2, dtype=torch.float64)
@@ -150,7 +150,7 @@ class Training:
         found, control = evaluation.evaluate(self.worker, self.advance), self.rank.control
         window = control.all_reduce(self.window.clone())
         sent = self.sent.over_ranks(control)
-        samples = self.made * control.size * self.config.batch_per_node * self.config.accumulate
+        samples = self.made * control.size * self.config.batch
         if self.folder is not None:
             self.folder.log({
                 "kind": "eval", "step": step, "epoch": step / self.per_epoch,

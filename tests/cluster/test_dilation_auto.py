@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 from test_dilation import config
+from test_lab import possible  # noqa: F401  (a fixture)
 
 from repro import algorithms
 from repro.cluster import dilation, lab
+from repro.cluster.preempt import Interrupt
 from repro.comm import replay
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError, RunError
 from repro.timing import dry_run, node_profile
+from repro.train import loop
 
 
 def test_auto_takes_the_least_that_is_enough_and_keeps_it(tmp_path: Path):
@@ -137,3 +140,14 @@ def test_a_network_without_costs_has_no_share_of_latency() -> None:
     """ZeroDivisionError."""
     words = ["cluster=lab", "cluster.dilation=auto", "node=paper", "network.alpha_s=0", "network.beta_s_per_byte=0"]
     assert dilation.latency_share(compose(words)[0]) is None
+
+
+@pytest.mark.lab
+@pytest.mark.usefixtures("possible")
+def test_a_run_that_is_told_to_stop_while_dilations_are_tried_has_not_begun(tmp_path: Path) -> None:
+    """One signal was booked as a failed run, "stopped at once by a second Ctrl-C", and SLURM got no run back."""
+    words = ["cluster=lab", "cluster.dilation=auto", "nodes=2", "node=paper", f"results={tmp_path}"]
+    (one,), told = compose(words), Interrupt()
+    told.set()
+    assert loop.run(one, lambda *_: pytest.fail("it did not stop"), told)["state"] == "preempted"
+    assert not (one.folder / "status.json").exists() and not (tmp_path / dilation.FILE).exists()

@@ -31,7 +31,7 @@ def test_every_experiment_composes(name: str) -> None:
     assert {c.experiment for c in found} == {name}
     for c in (one for one in found if name != "tradeoff" and one.node is None):  # the others train nothing
         images = c.data.options.get("train_images", 1_000_000)
-        assert images >= c.nodes * c.batch_per_node * c.accumulate, f"{c.run_id} has no images for one step"
+        assert images >= c.nodes * c.batch, f"{c.run_id} has no images for one step"
     assert groups.cost(name)  # said before it starts
 
 

@@ -195,6 +195,17 @@ def test_runs_go_over_the_groups_of_their_settings_and_no_others(runs: Path, tmp
     assert len(summaries.load(tmp_path).groups("default")) == 2
 
 
+def test_a_measurement_that_is_being_written_is_no_result_yet(tmp_path: Path) -> None:
+    """While `repro bench collectives` measured, and after it broke off, its file kept all from being read."""
+    for name in ("paper.yaml", "reference_curves.yaml"):
+        shutil.copy(summaries.folder() / name, tmp_path)
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "collectives.jsonl.part").write_text('{"bytes": 1}\n{"bytes": 2}\n{"by')
+    (tmp_path / "lab" / "network.json.unfinished").write_text("")
+    (tmp_path / "lab" / "network.json").write_text("{}")
+    assert list(summaries.load(tmp_path).summaries) == ["lab/network"]
+
+
 def test_runs_alone_are_shown_without_anything_committed(runs: Path, tmp_path: Path) -> None:
     """Figures of committed runs were drawn, their baselines replaced; published values alone fill the others."""
     place = tmp_path / "runs"

@@ -96,8 +96,8 @@ def test_gtopk_over_topk_with_selections_of_our_own_is_told_as_the_table_has_it(
 
     own, published = "published compute, our selection", "published"
     said = told(
-        "gTop-k is N times as fast as Top-k with VGG-16 and N with AlexNet on N nodes, in place of N and N; with "
-        "ResNet-N N and ResNet-N N times"
+        "gTop-k is N times as fast as Top-k with VGG-16 and N with AlexNet on N nodes, in place of N and N by "
+        "the same medians; with ResNet-N N and ResNet-N N times"
     )
     assert said == pytest.approx(
         [

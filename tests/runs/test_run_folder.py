@@ -262,6 +262,21 @@ def test_a_second_start_in_one_job_leaves_the_status_of_the_first(
         folder.lock.stopped.set()
 
 
+def test_a_process_of_this_number_elsewhere_is_another(config: Config) -> None:
+    """Processes of containers have equal, small numbers: the second one wrote `failed` over a run that lived."""
+    with open_folder(config) as folder:
+        owner = config.folder / "owner.json"
+        said = json.loads(owner.read_text())
+        assert lock.is_mine(said)
+        owner.write_text(json.dumps(said | {"host": "elsewhere"}))
+        status_file.failed(config, "in use")
+        assert status_file.state(config.folder) == "running"
+        owner.write_text(json.dumps(said))
+        status_file.failed(config, "a rank of this process")
+        assert status_file.state(config.folder) == "failed"
+        folder.lock.stopped.set()
+
+
 HOLD = "import sys, time; from repro.runs.lock import Lock; from pathlib import Path\n"
 HOLD += "lock = Lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
 

@@ -1,6 +1,8 @@
 """Buckets and overlap: the same bits as without, whatever comes first; what they hide."""
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ from bucket_runs import CPU, config, trained
 from thread_ranks import on_ranks
 
 from repro import algorithms
+from repro.algorithms import ddp
 from repro.comm import bucket_spans
 from repro.comm.collective import Collective
 from repro.config.compose import compose
@@ -16,6 +19,7 @@ from repro.config.schema import RunError
 from repro.runs import run_folder, status_file
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
+from repro.train.step import Worker
 from repro.user_loop import check_finite
 
 
@@ -30,6 +34,12 @@ def test_buckets_are_whole_layers_from_the_last_to_the_first():
     ]
     assert bucket_spans.spans(shapes, 100.0) == [slice(0, 5 * quarter + 10)]
     assert bucket_spans.spans([(quarter,)] * 3, 2.0) == [slice(quarter, 3 * quarter), slice(0, quarter)]
+
+
+def test_a_layer_without_entries_is_in_no_message_of_its_own():
+    """A bucket of none came out, which nothing could be selected from; PowerSGD's hook divided by its zero rows."""
+    assert bucket_spans.spans([(0,), (4,), (4,)], 16 / bucket_spans.MB) == [slice(4, 8), slice(0, 4)]
+    assert ddp.factors([(0,), (0, 3), (4, 2)], 1) == [8]
 
 
 @pytest.mark.parametrize("algo", ["dense", "topk", "gtopk_butterfly"])
@@ -205,3 +215,18 @@ def test_a_bucket_that_is_not_finite_stops_the_run(tmp_path):
 
 def test_no_bucket_is_full_before_the_one_in_front_of_it():
     assert bucket_spans.when_full([slice(5, 9), slice(0, 5)], [(5,), (4,)], [0.1, 0.2]) == [0.2, 0.2]
+
+
+def test_no_worker_whose_buckets_overlap_outlives_its_run(tmp_path, monkeypatch):
+    """PyTorch's hooks kept its network, its residuals and a thread of each rank to the end of the process."""
+    workers, make = list[weakref.ref[Worker]](), Worker.__init__
+
+    def remembered(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        workers.append(weakref.ref(self))
+
+    monkeypatch.setattr(Worker, "__init__", remembered)
+    loop.run(config(tmp_path, "algo=gtopk", "bucket_mb=0.1", "scope=bucket", "overlap=on", "steps=2"))
+    gc.collect()
+    assert len(workers) == 2 and [worker() for worker in workers] == [None, None]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("buckets")]

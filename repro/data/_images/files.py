@@ -28,7 +28,7 @@ Sample = tuple[np.ndarray, int]
 
 @dataclass
 class FileImages:
-    """Reads a data set's Images (see repro.data) from files: `paths[i]` under `folder` is of class `labels[i]`."""
+    """Reads a data set's Samples (see repro.data) from files: `paths[i]` under `folder` is of class `labels[i]`."""
 
     folder: Path
     paths: list[str]

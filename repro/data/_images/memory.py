@@ -15,7 +15,7 @@ TOGETHER = 1 << 19  # values of images that are read and augmented at once, in 2
 
 @dataclass(frozen=True)
 class MemoryImages:
-    """Holds a data set's Images (see repro.data) in arrays."""
+    """Holds a data set's Samples (see repro.data) in arrays."""
 
     images: Tensor  # uint8 [N, H, W, 3]
     labels: Tensor  # int64 [N]
