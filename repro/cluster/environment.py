@@ -1,4 +1,4 @@
-"""Finds which rank this process is under srun or torchrun, and the store where the ranks of one start meet."""
+"""Finds which rank this process is under srun or torchrun, and what else the environment says of the job."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ import os
 import re
 import socket
 import struct
-import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from repro.config.schema import Config, ConfigError, RunError
-
-if TYPE_CHECKING:
-    import torch.distributed as dist
+from repro.config.schema import Config, ConfigError
 
 FIRST_PORT, PORTS = 15_000, 15_000  # below 32768: Linux gives those from there on to outgoing connections
 TRIES = 16  # ports that one job step tries
@@ -36,21 +29,6 @@ class Place:
     host: str = ""  # of rank 0
     ports: tuple[int, ...] = ()  # which rank 0 tries in turn
     token: str = ""  # names this start, so that two jobs on one machine never mix
-
-    def store(self, timeout_s: float) -> dist.Store:
-        """Connects to the store of this start and returns it; waits at most `timeout_s` for rank 0."""
-        import torch.distributed as dist
-
-        wait = timedelta(seconds=timeout_s)
-        if not self.token:  # torchrun has a store of its own
-            return next(dist.rendezvous("env://", timeout=wait))[0]
-        if self.rank == 0:
-            listener = _listen(0)  # any free port; the door tells it to the others
-            port = listener.getsockname()[1]
-            store = dist.TCPStore(self.host, port, None, True, wait, False, master_listen_fd=listener.detach())
-            open_door(self, port, timeout_s)
-            return store
-        return dist.TCPStore(self.host, knock(self, timeout_s), None, False, wait, False)
 
 
 def find_place(config: Config) -> Place | None:
@@ -193,68 +171,6 @@ def ports(job: int, step: int) -> tuple[int, ...]:
     """Returns the ports a job step tries in turn; neighbouring jobs (an array's tasks) begin at different ones."""
     start = 31 * job + step
     return tuple(FIRST_PORT + (start + 997 * i) % PORTS for i in range(TRIES))
-
-
-def open_door(place: Place, store_port: int, timeout_s: float) -> int:
-    """Answers the other ranks' knocks with `store_port`, on rank 0. Returns the port of the door.
-
-    The door is a thread that listens on the first free port of `place.ports`, so a taken port does no harm. It
-    closes when every rank has come, or after `timeout_s`.
-    """
-    for port in place.ports:
-        try:
-            door = _listen(port)
-        except OSError:
-            continue
-        arguments = (door, place, store_port, timeout_s)
-        threading.Thread(target=_answer, args=arguments, name="door", daemon=True).start()
-        return port
-    taken = _listed(place.ports)
-    raise RunError(f"none of the ports {taken} is free on {place.host}: submit the job again")
-
-
-def knock(place: Place, timeout_s: float) -> int:
-    """Returns the store's port, on another rank, once rank 0 of this very start answers on one of the ports."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        for port in place.ports:
-            # suppress: nobody listens, or a program with another protocol
-            with suppress(OSError, ValueError), socket.create_connection((place.host, port), timeout=2) as wire:
-                wire.sendall(f"{place.token} {place.rank}\n".encode())
-                token, answer = wire.makefile().readline(200).rsplit(maxsplit=1)
-                if token == place.token:
-                    wire.sendall(b"heard\n")
-                    return int(answer)
-        time.sleep(0.2)
-    raise RunError(
-        f"rank {place.rank} did not find rank 0 on {place.host}, ports {_listed(place.ports)}, within "
-        f"{timeout_s:g} s: look in the log for rank 0's error, and for a firewall between the machines"
-    )
-
-
-def _answer(door: socket.socket, place: Place, store_port: int, timeout_s: float) -> None:
-    missing, end = set(range(1, place.size)), time.monotonic() + timeout_s
-    with door:
-        while missing and time.monotonic() < end:
-            door.settimeout(max(0.1, end - time.monotonic()))
-            # A stranger (another job's rank, a scanner) gets no answer.
-            with suppress(OSError, ValueError), door.accept()[0] as wire, wire.makefile() as lines:
-                wire.settimeout(2)
-                token, rank = lines.readline(200).rsplit(maxsplit=1)
-                if token == place.token:
-                    wire.sendall(f"{token} {store_port}\n".encode())
-                    if lines.readline(200):  # else it gave up before it was its turn, and will knock again
-                        missing.discard(int(rank))
-
-
-def _listen(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", port), backlog=1024)
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def _of_torchrun(env: Mapping[str, str]) -> bool:

@@ -29,7 +29,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from repro.cluster import tcp
+from repro.cluster import namespaces, tcp
 from repro.config.parts import DILATIONS
 from repro.config.schema import ConfigError
 
@@ -45,7 +45,6 @@ FIRST_ADDRESS = ip_address("10.83.0.1")
 PREFIX = 16
 NETWORK = f"10.83.0.0/{PREFIX}"
 PR_SET_TIMERSLACK = 29
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def lab(bits_per_s: float, delay_s: float = 0.0, dilation: float = 1.0, held: bo
         import pyroute2  # noqa: F401
     if "pyroute2" not in sys.modules:
         raise ConfigError("cluster=lab needs pyroute2: pip install pyroute2, or type cluster=local")
-    with _namespaces() as (network, user):
+    with namespaces.made() as (network, user):
         here = f"/proc/{os.getpid()}/fd"
         yield Lab(bits_per_s, f"{here}/{network}", None if user is None else f"{here}/{user}", delay_s, dilation, held)
 
@@ -123,13 +122,13 @@ def enter(switch: Lab, rank: int, size: int = 0) -> str:
     from pyroute2 import IPRoute
 
     # open both before joining either: inside the user namespace the launcher's descriptors belong to another user
-    spaces = [(switch.user, CLONE_NEWUSER), (switch.network, CLONE_NEWNET)]
+    spaces = [(switch.user, namespaces.USER), (switch.network, namespaces.NETWORK)]
     opened = [(os.open(path, os.O_RDONLY | os.O_CLOEXEC), kind) for path, kind in spaces if path is not None]
     for descriptor, kind in opened:
-        _call("setns", descriptor, kind)
+        namespaces.call("setns", descriptor, kind)
         os.close(descriptor)
     with IPRoute() as hub:
-        _call("unshare", CLONE_NEWNET)
+        namespaces.call("unshare", namespaces.NETWORK)
         bridge = _bridge(hub)
         with IPRoute() as node, open("/proc/thread-self/ns/net") as home:
             port_name = f"node{rank}"
@@ -218,67 +217,3 @@ def _shape(ip: Any, index: int, switch: Lab, delay_s: float = 0.0) -> None:
 def _wake_on_time() -> None:
     """Lets this thread, and those it starts, sleep to the microsecond; the kernel's own choice adds 50."""
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0)
-
-
-@contextmanager
-def _namespaces() -> Iterator[tuple[int, int | None]]:
-    """Yields file descriptors of a fresh network namespace and, without root, of the user namespace around it.
-
-    A child process makes them and ends once they are held here. It makes system calls only, as it may be
-    forked from a process with threads.
-    """
-    ready, made = os.pipe()
-    wait, leave = os.pipe()
-    uid, gid = os.geteuid(), os.getegid()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(leave)
-            os.write(made, _make(uid, gid))
-            os.read(wait, 1)
-        finally:
-            os._exit(0)
-    os.close(made)
-    os.close(wait)
-    held: list[int] = []
-    try:
-        answer = os.read(ready, 80).decode()
-        if answer not in ("root", "user"):
-            raise ConfigError(
-                f"cluster=lab cannot make network namespaces here ({answer or 'no answer'}): be root, "
-                "or allow user namespaces (sysctl user.max_user_namespaces), or type cluster=local"
-            )
-        for kind in ("net", "user")[: 1 if answer == "root" else 2]:
-            held.append(os.open(f"/proc/{child}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC))
-        os.close(leave)
-        leave = -1
-        os.waitpid(child, 0)
-        yield held[0], held[1] if len(held) > 1 else None
-    finally:
-        if leave >= 0:
-            os.close(leave)
-            os.waitpid(child, 0)
-        os.close(ready)
-        for descriptor in held:
-            os.close(descriptor)
-
-
-def _make(uid: int, gid: int) -> bytes:
-    """Enters new namespaces, in the child; returns as which user, or why it cannot."""
-    try:
-        with suppress(PermissionError):
-            _call("unshare", CLONE_NEWNET)
-            return b"root"
-        _call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
-        for file, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-            Path(f"/proc/self/{file}").write_text(text)
-        return b"user"
-    except OSError as error:
-        return str(error.strerror).encode()[:80]
-
-
-def _call(name: str, *arguments: int) -> None:
-    """Makes a system call that Python has only from 3.12 on. Raises OSError."""
-    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))

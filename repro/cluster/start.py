@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from repro.cluster import door
 from repro.cluster.environment import Place
 from repro.cluster.preempt import Interrupt
 from repro.cluster.watchdog import CAUSE
@@ -54,7 +55,7 @@ def meet(config: Config, place: Place, timeout_s: float) -> dist.Store:
     import torch.distributed as dist
 
     try:
-        store = dist.PrefixStore(_name(config), place.store(timeout_s))
+        store = dist.PrefixStore(_name(config), door.store(place, timeout_s))
         cause = _heard(store, place.rank) if store.check([CAUSE]) else None
     except (RuntimeError, ValueError) as error:  # torch's own, and of torchrun's variables
         raise RunError(f"rank {place.rank} did not reach the store of rank 0: {error}") from error

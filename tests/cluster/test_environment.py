@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from repro.cluster import devices, environment, start, threads
+from repro.cluster import devices, door, environment, start, threads
 from repro.cluster.devices import device_of
+from repro.cluster.door import knock, open_door
 from repro.cluster.environment import (
     FIRST_PORT,
     PORTS,
@@ -18,8 +19,6 @@ from repro.cluster.environment import (
     discover,
     find_place,
     first_host,
-    knock,
-    open_door,
     own_address,
     ports,
     tasks_per_node,
@@ -181,7 +180,7 @@ def meet(place: Place, timeout_s: float = 20) -> list:
     seen: list = [None] * place.size
 
     def body(rank: int) -> None:
-        store = replace(place, rank=rank).store(timeout_s)
+        store = door.store(replace(place, rank=rank), timeout_s)
         if rank == 0:
             store.set("who", place.token)
         seen[rank] = (store, store.get("who").decode())
