@@ -28,7 +28,25 @@ def allows(config: Config) -> bool:
 
 def rules(config: Config) -> Rules:
     """Returns, for all that cannot be combined, whether `config` does so, and what to type instead."""
-    algo, algorithm, copies = config.algo, algorithms.of(config.algo), config.nodes // config.stages
+    return [
+        *of_parts(config),
+        *of_probes(config),
+        *of_momentum(config),
+        *of_seconds(config),
+        *of_ranks(config),
+        *(of_ddp(config) if algorithms.of(config.algo).wraps else ()),
+        *(
+            (refused, f"cuda_graph=on: {reason}. Type cuda_graph=off")
+            for refused, reason in (refusals(config, models.sized_only(config)) if config.cuda_graph == "on" else ())
+        ),
+        (bool(config.cuts) and config.stages == 1, f"cuts={config.cuts}: there is one stage; type stages=2 or more"),
+        *((refused, f"stages={config.stages}: {why}") for refused, why in (piped(config) if config.stages > 1 else ())),
+    ]
+
+
+def of_parts(config: Config) -> Rules:
+    """Returns the rules of a gradient that is sent in buckets, during backward, or within machines first."""
+    algo, algorithm = config.algo, algorithms.of(config.algo)
     bucketed, overlapping = config.bucket_mb is not None, config.overlap == "on"
     divided = bucketed or overlapping or config.hierarchical
     parts = [f"bucket_mb={config.bucket_mb:g}"] if config.bucket_mb is not None else []
@@ -66,43 +84,49 @@ def rules(config: Config) -> Rules:
             overlapping and config.on_nonfinite == "skip",
             "on_nonfinite=skip: with overlap=on part of the gradient is sent by then; type overlap=off",
         ),
+    ]
+
+
+def of_probes(config: Config) -> Rules:
+    """Returns the rules of steps that are recorded."""
+    if not config.probe_steps:
+        return []
+    algo, algorithm, named = config.algo, algorithms.of(config.algo), f"algo={config.algo.name}"
+    return [
         (
-            algorithm.wraps and algo.options.get("hook") == "powersgd" and config.on_nonfinite == "skip",
-            "on_nonfinite=skip: algo.hook=powersgd has kept what is not finite by then, and adds it to every later "
-            "step; type algo=powersgd",
-        ),
-        (
-            bool(config.probe_steps) and algorithm.mixes,
+            algorithm.mixes,
             f"probe_steps={config.probe_steps}: what is selected and kept can be recorded of algorithms that send "
             f"gradients; {named} mixes weights. Leave probe_steps out",
         ),
         (
-            bool(config.probe_steps) and algorithm.wraps,
+            algorithm.wraps,
             f"probe_steps={config.probe_steps}: {named} has summed the gradients before any of them can be recorded. "
             "Leave probe_steps out, or type algo=dense or algo=powersgd",
         ),
         (
-            bool(config.probe_steps) and (bucketed or config.hierarchical),
+            (config.bucket_mb is not None or config.hierarchical),
             f"probe_steps={config.probe_steps} looks at whole gradients: leave bucket_mb and hierarchical out",
         ),
+        (
+            (algo.corrected or algorithm.scales or groups.replaces_momentum(algo.name)),
+            f"probe_steps={config.probe_steps} follows gradients and residuals; {named} also has momentum, a clip or a "
+            "scale of its own here. Leave probe_steps out",
+        ),
+    ]
+
+
+def of_momentum(config: Config) -> Rules:
+    """Returns the rules of momentum, and of what an algorithm does before it selects."""
+    algo, named = config.algo, f"algo={config.algo.name}"
+    return [
         (
             groups.replaces_momentum(algo.name) and config.momentum > 0,
             f"momentum={config.momentum:g}: {named} takes the place of momentum, and SGD's on top trains to nothing. "
             "Leave momentum out, or type algo.KEY=VALUE for a key of its own",
         ),
         (
-            bool(config.probe_steps) and (algo.corrected or algorithm.scales or groups.replaces_momentum(algo.name)),
-            f"probe_steps={config.probe_steps} follows gradients and residuals; {named} also has momentum, a clip or a "
-            "scale of its own here. Leave probe_steps out",
-        ),
-        (
-            algo.clip > 0 and (bucketed or config.hierarchical),
+            algo.clip > 0 and (config.bucket_mb is not None or config.hierarchical),
             f"algo.clip={algo.clip:g} bounds the norm of a rank's whole gradient: leave bucket_mb and hierarchical out",
-        ),
-        (
-            config.cluster.held and bool(config.cluster.options.get("delay_s")),
-            "cluster.delay_s adds to what this machine's TCP takes, which is made up for where messages are held "
-            "(cluster.dilation, cluster.alpha=network); raise network.alpha_s in place of it",
         ),
         (
             bool(algo.in_place_of_momentum) and config.momentum > 0,
@@ -110,10 +134,16 @@ def rules(config: Config) -> Rules:
             + (", or algo.gain=1" if algo.gain != 1 else ""),
         ),
         (bool(algo.conflict), algo.conflict),
+    ]
+
+
+def of_seconds(config: Config) -> Rules:
+    """Returns the rules of what is measured or stated of an iteration."""
+    return [
         (
-            config.machines is not None and not config.hierarchical,
-            f"machines={config.machines} says between which machines hierarchical sums travel; type hierarchical=true "
-            "too, or leave machines out",
+            config.cluster.held and bool(config.cluster.options.get("delay_s")),
+            "cluster.delay_s adds to what this machine's TCP takes, which is made up for where messages are held "
+            "(cluster.dilation, cluster.alpha=network); raise network.alpha_s in place of it",
         ),
         (
             config.node not in (None, "stated") and config.compute_s is not None,
@@ -124,18 +154,21 @@ def rules(config: Config) -> Rules:
             config.node is not None and config.hierarchical,
             f"node={config.node}: messages are measured that every node sends alike; leave hierarchical out",
         ),
+    ]
+
+
+def of_ranks(config: Config) -> Rules:
+    """Returns the rules of where ranks are, and how they send."""
+    algo, copies = config.algo, config.nodes // config.stages
+    return [
+        (
+            config.machines is not None and not config.hierarchical,
+            f"machines={config.machines} says between which machines hierarchical sums travel; type hierarchical=true "
+            "too, or leave machines out",
+        ),
         (
             algo.options.get("topology") == "shift_one" and copies > 1 and copies % 2 == 1,
             UNEVEN.format(copies),
-        ),
-        (
-            # the engine has one thread for all of a GPU, in which DDP waits for the others
-            algorithm.wraps and 0 < threads.gpus(config) < config.nodes,
-            f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
-        ),
-        (
-            algorithm.wraps and config.nodes > 1 and config.cluster.messages == "memory",
-            f"{named} sends by torch's DDP, over gloo; type cluster.messages=gloo",
         ),
         (
             config.cluster.messages == "memory" and not threads.as_threads(config),
@@ -146,28 +179,40 @@ def rules(config: Config) -> Rules:
             config.cluster.messages == "memory" and threads.gpus(config) > 1,
             "cluster.messages=memory: ranks with a GPU each have NCCL; type cluster.messages=gloo",
         ),
+    ]
+
+
+def of_ddp(config: Config) -> Rules:
+    """Returns the rules of torch's DistributedDataParallel and its hooks."""
+    algo, named, hook = config.algo, f"algo={config.algo.name}", config.algo.options.get("hook")
+    return [
         (
-            algo.options.get("hook") == "powersgd" and algo.options["bucket_mb"] != groups.about("ddp")["bucket_mb"],
+            hook == "powersgd" and config.on_nonfinite == "skip",
+            "on_nonfinite=skip: algo.hook=powersgd has kept what is not finite by then, and adds it to every later "
+            "step; type algo=powersgd",
+        ),
+        (
+            # the engine has one thread for all of a GPU, in which DDP waits for the others
+            0 < threads.gpus(config) < config.nodes,
+            f"{named} cannot have ranks that are threads on one GPU; type cluster=processes",
+        ),
+        (
+            config.nodes > 1 and config.cluster.messages == "memory",
+            f"{named} sends by torch's DDP, over gloo; type cluster.messages=gloo",
+        ),
+        (
+            hook == "powersgd" and algo.options["bucket_mb"] != groups.about("ddp")["bucket_mb"],
             "algo.hook=powersgd has one bucket, of the whole gradient; leave algo.bucket_mb out",
         ),
         (
-            algo.options.get("hook") in ("none", "fp16") and algo.options["rank"] != groups.about("ddp")["rank"],
+            hook in ("none", "fp16") and algo.options["rank"] != groups.about("ddp")["rank"],
             f"algo.rank={algo.options.get('rank')}: the rank is of algo.hook=powersgd; type that too, or algo=powersgd",
         ),
         (
             # It seeds the process's one generator, and waits for the other ranks within its callbacks.
-            algorithm.wraps
-            and algo.options.get("hook") == "powersgd"
-            and config.nodes > 1
-            and threads.as_threads(config),
+            hook == "powersgd" and config.nodes > 1 and threads.as_threads(config),
             "algo.hook=powersgd cannot have ranks as threads; type cluster=processes",
         ),
-        *(
-            (refused, f"cuda_graph=on: {reason}. Type cuda_graph=off")
-            for refused, reason in (refusals(config, models.sized_only(config)) if config.cuda_graph == "on" else ())
-        ),
-        (bool(config.cuts) and config.stages == 1, f"cuts={config.cuts}: there is one stage; type stages=2 or more"),
-        *((refused, f"stages={config.stages}: {why}") for refused, why in (piped(config) if config.stages > 1 else ())),
     ]
 
 
