@@ -50,6 +50,15 @@ def test_a_run_that_is_killed_does_not_end_the_others(tmp_path):
     assert done.stdout.split("\n")[:4] == [f"line {number}" for number in range(1, 5)] and done.returncode != 0
 
 
+def test_local_runs_as_many_at_a_time_as_it_is_told(tmp_path):
+    """Each run waits for a second one to begin, and fails without."""
+    second = "[[ $(ls begun-* | wc -l) -ge 2 ]]"
+    does = f"touch begun-${{*: -1}}\nfor i in {{1..100}}; do {second} && exit 0; sleep 0.1; done; exit 1"
+    command, env = four_lines(tmp_path, does)
+    assert subprocess.run([*command, "2"], env=env, cwd=tmp_path).returncode == 0
+    assert len(list(tmp_path.glob("begun-*"))) == 4
+
+
 def test_who_ends_local_begins_no_other_run(tmp_path):
     """The script was gone, and the runs went on to begin one after the other."""
     command, env = four_lines(tmp_path, 'echo "line ${*: -1}" >>lines\nsleep 1')

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from launched import SWEEP, finish, launch, placed
@@ -141,3 +142,41 @@ def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch,
     assert problem and not any(run.error for run in found), "what waits is not known"
     app(["status", "--results", str(tmp_path / "runs")], standalone_mode=False)
     assert "what waits in the queue is not known" in capsys.readouterr().out
+
+
+def test_two_launches_at_once_submit_a_sweep_once(sweep, tmp_path, monkeypatch):
+    """The later one waits for its turn, and then sees in the queue what the earlier sent."""
+    names = (
+        """name=${arg#--job-name=}; [ "$name" != "$arg" ] && for i in 1 2 3; do echo "$name|$i|PENDING|None"; done"""
+    )
+    answers = {
+        "squeue": "cat queue",
+        "sbatch": f'sleep 0.5; echo >> sent; for arg in "$@"; do {names}; done >> queue; echo 1',
+        "scontrol": "echo MaxArraySize=1001",
+    }
+    for program, text in answers.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "queue").touch()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    configs = placed(sweep, tmp_path / "runs")
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: list(launch(configs, None, False, [])), range(2))
+    assert len((tmp_path / "sent").read_text().split("\n")) - 1 == 2, "an array for 2 nodes, one for 4"
+    waits = ["6 of 6 runs left out: pending"]
+    assert (first == waits) != (second == waits)
+
+
+def test_a_watched_sweep_is_let_go_once_it_has_ended(sweep, tmp_path, monkeypatch, capsys):
+    config, looks = placed(sweep, tmp_path)[0], list[float]()
+    finish(config, "running")
+    owner = Lock(config.folder)
+
+    def ends(seconds: float) -> None:
+        looks.append(seconds)
+        status_file.write(config.folder, "done", 5, 5)
+        owner.release()
+
+    monkeypatch.setattr("repro.commands.status.time.sleep", ends)
+    app(["status", "--watch", "--results", str(tmp_path)], standalone_mode=False)
+    assert looks == [5] and "1 done" in capsys.readouterr().out

@@ -161,3 +161,11 @@ def test_stages_take_a_stated_compute(tmp_path):
     combinations.check(config(tmp_path, *words))
     with pytest.raises(ConfigError, match="each stage's compute is timed; leave compute_s out"):
         combinations.check(config(tmp_path, *words[:2], "cluster=processes", *words[4:]))
+
+
+def test_stages_are_refused_where_torch_is_too_old_for_them(monkeypatch):
+    (one,) = compose.compose(["stages=2", "nodes=2", "cluster=processes", "model=resnet20"])
+    assert combinations.allows(one)
+    monkeypatch.setattr(combinations, "STAGES_NEED", "99")
+    with pytest.raises(ConfigError, match="needs torch 99 or later, and this is .*type stages=1"):
+        combinations.check(one)

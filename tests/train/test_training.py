@@ -1,5 +1,6 @@
 """Ranks of one training: threads in turn, messages in memory, and the same bits on all."""
 
+import json
 import os
 import threading
 import time
@@ -117,3 +118,18 @@ def test_ranks_are_compared_with_those_of_their_stage(tmp_path):
     told[3] = told[5] = "another"
     with pytest.raises(RunError, match="after step 10 the parameters of rank 3, 5 differ from those of rank 1"):
         one.compare(10)
+
+
+def test_an_error_that_nobody_foresaw_leaves_its_traceback_in_the_run_folder(tmp_path, monkeypatch):
+    run, backward = config(tmp_path, *QUICK, "algo=topk", "nodes=2", "steps=2"), Worker._backward
+
+    def broken(worker, batches):
+        return 1 / 0 if worker.rank.number == 1 else backward(worker, batches)
+
+    monkeypatch.setattr(Worker, "_backward", broken)
+    with pytest.raises(RunError, match="rank 1: ZeroDivisionError: division by zero .traceback in .*error-rank-1.txt"):
+        loop.run(run)
+    text = (run.folder / "error-rank-1.txt").read_text()
+    assert text.startswith("Traceback") and "in broken" in text and not (run.folder / "error-rank-0.txt").exists()
+    status = json.loads((run.folder / "status.json").read_text())
+    assert status["state"] == "failed" and "error-rank-1.txt" in status["error"]
