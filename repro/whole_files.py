@@ -25,8 +25,7 @@ def write_whole(file: Path, content: str | bytes) -> None:
         return
     unfinished = place.with_name(place.name + ".unfinished")
     try:
-        with _alone(unfinished) as stream:
-            stream.truncate(0)
+        with alone(unfinished) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -38,14 +37,15 @@ def write_whole(file: Path, content: str | bytes) -> None:
         raise
 
 
-def _alone(file: Path) -> BinaryIO:
-    """Opens a file to write once nobody else writes it, as far as the file system has locks."""
+def alone(file: Path) -> BinaryIO:
+    """Opens an empty file to write once nobody else writes it, as far as the file system has locks."""
     while True:
-        stream = open(file, "ab")  # noqa: SIM115  (who writes closes it)
+        stream = open(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115  (who writes closes it)
         with suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):
+                stream.truncate(0)
                 return stream
         stream.close()  # another writer has moved it into its place
 

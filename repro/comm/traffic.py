@@ -1,5 +1,6 @@
 """Counts what ranks send each other: the rounds of one rank, and a link that carries them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,6 +33,11 @@ class Link(NamedTuple):
 
     def seconds(self, size: float) -> float:
         return self.alpha_s + self.beta_s_per_byte * size
+
+
+def bytes_sent(rounds: Iterable[Round]) -> int:
+    """Returns the bytes that a rank sends in `rounds`, without framing."""
+    return sum(done.sent * done.repeat for done in rounds)
 
 
 def framing(done: Round) -> int:

@@ -3,7 +3,6 @@
 Any tool with NumPy opens it, nothing in it is pickled, and the same images give the same bytes.
 """
 
-import fcntl
 import hashlib
 import os
 import shlex
@@ -11,14 +10,13 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from repro import screen
 from repro.config.schema import ConfigError
+from repro.whole_files import alone
 
 # what zipfile and NumPy raise on changed bytes: NumPy reads an array's shape as Python
 DAMAGE = (
@@ -47,7 +45,7 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     pending = path.with_name(f".{path.name}.part")  # one name, so that what a kill leaves is written over
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(pending) as file:
+        with alone(pending) as file:
             try:
                 np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes **kwargs for allow_pickle
                 file.flush()
@@ -62,19 +60,6 @@ def write(path: Path, arrays: dict[str, np.ndarray]) -> None:
             f"{path} cannot be written: {error.strerror or error}. It needs {screen.size(size)}; "
             "choose a folder with data.root=FOLDER (`repro run`) or --root FOLDER (`repro data`)."
         ) from None
-
-
-def _alone(pending: Path) -> BinaryIO:
-    """Opens the file for writing, empty, once no other process writes to it."""
-    while True:
-        pending.touch()
-        file = open(pending, "r+b")  # noqa: SIM115  (the caller closes it)
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if pending.exists() and os.path.samestat(pending.stat(), os.fstat(file.fileno())):
-            file.truncate(0)
-            return file
-        file.close()  # the other process has renamed it meanwhile
 
 
 def read(path: Path, names: Iterable[str], again: str) -> dict[str, np.ndarray]:

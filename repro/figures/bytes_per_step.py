@@ -5,7 +5,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from repro.comm.cost_formulas import message_bytes
-from repro.comm.traffic import Round, framing
+from repro.comm.traffic import Round, bytes_sent, framing
 from repro.compression.pair_sizes import WIRES
 from repro.figures import _draw, _legend, _names
 from repro.report.summaries import Results
@@ -23,7 +23,7 @@ def table(results: Results) -> list[Row]:
         for record in group.recorded[-1:]:
             wire = group.settings["algo"].get("wire", "pairs")
             all_rounds = [[Round(*done) for done in own] for own in record["schedule"]]
-            sent = [sum(done.sent * done.repeat for done in own) for own in all_rounds]
+            sent = list(map(bytes_sent, all_rounds))
             at_socket = [own + sum(map(framing, done)) for own, done in zip(sent, all_rounds, strict=True)]
             rows.append(
                 {

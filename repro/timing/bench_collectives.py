@@ -22,7 +22,7 @@ from repro.comm import replay
 from repro.comm.collective import Collective
 from repro.comm.common_start import from_common_start
 from repro.comm.sockets import SocketTransport
-from repro.comm.traffic import Round, Traffic
+from repro.comm.traffic import Round, Traffic, bytes_sent
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.iteration_time import measured_source
@@ -163,7 +163,7 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
         transport.counts()  # of the warm-up
     times, sent = _sent(rank, play, repeats)
     median, spread = middle([seconds / dilation for seconds in times])
-    counted = repeats * sum(done.sent * done.repeat for done in rounds)
+    counted = repeats * bytes_sent(rounds)
     modelled = replay.seconds(all_rounds, wire.alpha_s, wire.beta_s_per_byte)
     bound = replay.seconds(all_rounds, 0.0, 8 / wire.bits_per_s)
     counts = rank.control.gather_objects((counted, sent - idle))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from repro import algorithms
 from repro.comm import replay
 from repro.comm.bucket_spans import Shapes
-from repro.comm.traffic import Link, Round
+from repro.comm.traffic import Link, Round, bytes_sent
 from repro.config.schema import Config
 from repro.iteration_time import IterationTime
 from repro.timing import dry_run, node_profile
@@ -151,7 +151,7 @@ def worked(program: Program) -> float:
 
 
 def sent(rounds: Sequence[float | Round]) -> int:
-    return sum(step.sent * step.repeat for step in rounds if isinstance(step, Round))
+    return bytes_sent(step for step in rounds if isinstance(step, Round))
 
 
 def memory(parts: Sequence[Sequence[Block]], micro_batches: int) -> int:

@@ -16,7 +16,7 @@ from repro import algorithms
 from repro.children import end_with_parent, usable_cores
 from repro.comm import cost_formulas, replay
 from repro.comm.bucket_spans import Shapes
-from repro.comm.traffic import Link, Round, framing
+from repro.comm.traffic import Link, Round, bytes_sent, framing
 from repro.config.schema import Config
 from repro.density import entries
 from repro.iteration_time import IterationTime
@@ -58,7 +58,7 @@ def row(
     elif compress is not None:
         covered = algorithms.delay(config.algo) * (node.compute_s + compress) / period  # by messages in the background
         total = IterationTime(node.compute_s, compress, communicate, min(communicate, covered)).total
-    sent = [sum(done.sent * done.repeat for done in own) for own in rounds]
+    sent = list(map(bytes_sent, rounds))
     at_socket = [own + sum(map(framing, of_rank)) for own, of_rank in zip(sent, rounds, strict=True)]
     return {
         "model": config.model.name, "algo": config.algo.name,

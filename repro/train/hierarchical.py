@@ -12,7 +12,7 @@ from torch import Tensor
 from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.subset import among, join
-from repro.comm.traffic import Round
+from repro.comm.traffic import Round, bytes_sent
 from repro.config.schema import Config
 from repro.json_text import json_text
 from repro.screen import plural
@@ -119,4 +119,4 @@ class Hierarchical(Algorithm):
 
 def inside(machines: Sequence[str], rank: int, rounds: Sequence[Round]) -> int:
     """Returns how many bytes of `rounds` this rank sent to ranks of its own machine."""
-    return sum(d.sent * d.repeat for d in rounds if d.to is not None and machines[d.to] == machines[rank])
+    return bytes_sent(done for done in rounds if done.to is not None and machines[done.to] == machines[rank])
