@@ -24,6 +24,12 @@ def start(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[st
     )  # fmt: skip
 
 
+def torchrun(ranks: int, logs: Path, *options: str) -> list[str]:
+    """The words that start so many ranks of a script, or of `-m MODULE`. Without `logs` a folder would stay in /tmp."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [*start, f"--log-dir={logs}", *options]
+
+
 def repro(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     process = start(*arguments, cwd=cwd, **environment)
     out, err = process.communicate(timeout=120)

@@ -15,6 +15,8 @@ import chromium_page
 import pytest
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache"
+SAID = CACHE / f"ranks-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log"  # by this worker's ranks that are processes
+SHOWN = 4000  # characters of it, where a test fails
 
 # Where Python may not write bytecode, as in many containers, some 60 processes would each compile torch anew, for 3 s.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
@@ -73,12 +75,16 @@ def _fork_the_fork_server() -> None:
     """The server that ranks are forked from, as a fork of this worker, which has imported what that one would, for 5 s.
 
     It has run nothing yet, as little as a new server has. Launchers that are processes of their own start a new one.
+    What ranks say goes to a file: pytest captures it for the worker alone, and they would write on the terminal.
     """
 
     def fork(_: object, arguments: list[str], kept: list[int]) -> int:
         child = os.fork()
         if child == 0:
             try:
+                said = os.open(SAID, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+                for descriptor in (1, 2):
+                    os.dup2(said, descriptor)
                 for low, high in itertools.pairwise([2, *sorted(kept), util.MAXFD]):
                     if low + 1 < high:  # of an empty range Python may close all (util.close_all_fds_except too)
                         os.closerange(low + 1, high)
@@ -145,8 +151,10 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium_page.Page
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Where REPRO_REQUIRE is set (.ci/run), no test but those of a GPU may be skipped."""
+    """Adds what ranks said to a failure. Where REPRO_REQUIRE is set (.ci/run), only tests of a GPU may be skipped."""
     report = yield
+    if report.failed and SAID.exists() and (said := SAID.read_text(errors="replace")):
+        report.sections.append((f"end of {SAID}", said[-SHOWN:]))
     if report.skipped and item.get_closest_marker("gpu") is None and os.environ.get("REPRO_REQUIRE"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} must run here, and was skipped: {report.longrepr}"

@@ -157,6 +157,21 @@ def on_a_v100(model: str, algo: str, gbps: int) -> dict[str, Any]:
     return made
 
 
+def on_wire(group: dict[str, Any], wire: str, sent: int | None = None) -> dict[str, Any]:
+    """The same group with its pairs in a format, in which a node sends so many bytes a step."""
+    group["settings"]["algo"]["wire"] = wire
+    if sent is not None:
+        group["per_step"] |= {"bytes_sent": sent}
+    return group | {"runs": [f"{run}-{wire}" for run in group["runs"]]}
+
+
+def gaining(group: dict[str, Any], gain: float) -> dict[str, Any]:
+    """The same group without momentum, and with all its updates so many times as large."""
+    group["settings"] |= {"momentum": 0.0, "density_warmup": []}
+    group["settings"]["algo"]["gain"] = gain
+    return group
+
+
 def in_stages(group: dict[str, Any], stages: int) -> dict[str, Any]:
     group["settings"]["stages"] = stages
     return group

@@ -9,12 +9,14 @@ from typing import Any
 from made_up_groups import (
     ALGOS,
     dilated,
+    gaining,
     group,
     in_stages,
     made_theirs,
     measured,
     on_a_v100,
     on_both_networks,
+    on_wire,
     read,
     whole,
 )
@@ -49,7 +51,13 @@ def everything() -> Results:
                 *(group("resnet20", "gtopk", density=d) for d in (0.001, 0.0005, 0.0001)),
             ]
         ),
-        "many_nodes": _groups(group("resnet20", a, nodes=32, density=0.008) for a in ("dense", "gtopk", "scalecom")),
+        "many_nodes": _groups(
+            [
+                *(group("resnet20", a, nodes=32, density=0.008) for a in ("dense", "gtopk", "scalecom")),
+                whole("dense", [0], nodes=32),
+                on_wire(gaining(whole("gtopk_corrected", [0], more=-0.01, nodes=32, density=0.032), 40), "gaps-bf16"),
+            ]
+        ),
         "momentum": _groups(
             [
                 whole("dense", [0, 1]),
@@ -64,6 +72,12 @@ def everything() -> Results:
                         ("gtopk", NO_MOMENTUM, -0.001),
                     )
                 ),
+            ]
+        ),
+        "wire_formats": _groups(
+            [
+                on_wire(whole("gtopk", [0, 1], more=-0.004, epochs=15), "pairs"),  # the seeds of momentum once more
+                on_wire(whole("gtopk", [0, 1], more=-0.006, epochs=15), "packed"),
             ]
         ),
         "batch_sensitivity": _groups(group("resnet20", a, batch=b) for a in ("dense", "gtopk") for b in (32, 64, 128)),
@@ -81,7 +95,13 @@ def everything() -> Results:
         ),
         "tree_schedule": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
         "selection_example": _groups([group("resnet20", "gtopk", nodes=2, recorded=[record(2)])]),
-        "bytes_per_step": _groups(group("resnet20", a, nodes=2, recorded=[record(2)]) for a in ALGOS),
+        "bytes_per_step": _groups(
+            [
+                *(group("resnet20", a, nodes=2, recorded=[record(2)]) for a in ALGOS),
+                on_wire(group("resnet20", "gtopk"), "pairs", 2152),
+                on_wire(group("resnet20", "gtopk"), "packed", 656),
+            ]
+        ),
         "residual_mass": _groups(
             group("resnet20", a, nodes=4, recorded=[record(4, 0.5), record(4, 0.25)])
             for a in ("gtopk", "gtopk_butterfly")

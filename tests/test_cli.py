@@ -12,7 +12,7 @@ from pathlib import Path
 import forked_cli
 import pytest
 import yaml
-from cli_process import ROOT, SMALL, repro
+from cli_process import ROOT, SMALL, repro, torchrun
 
 from repro import cli
 from repro.cluster import slurm
@@ -91,9 +91,9 @@ def test_every_key_is_explained_with_its_range_default_and_source(capsys: pytest
 
 
 def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
-    torchrun = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
-    torchrun |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    done = forked_cli.repro("run", *SMALL, cwd=tmp_path, **torchrun)
+    given = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
+    given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    done = forked_cli.repro("run", *SMALL, cwd=tmp_path, **given)
     assert done.returncode == 2
     assert "nodes=3" in done.stderr and "Traceback" not in done.stderr
 
@@ -101,9 +101,8 @@ def test_nodes_that_contradict_torchrun(tmp_path: Path) -> None:
 def test_runs_of_one_name_under_torchrun(tmp_path: Path) -> None:
     """The second could read addresses of the first, which are in the store of both."""
     words = ["-m", "repro", "run", *SMALL, "steps=1", "results=a,b,c,d,e"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
     done = subprocess.run(
-        [*launcher, *words],
+        [*torchrun(2, tmp_path / "logs", "--max-restarts=0"), *words],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

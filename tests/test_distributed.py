@@ -4,9 +4,9 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import cli_process
 import pytest
 import torch
 import torchrun_loops
@@ -28,7 +28,7 @@ M = torchrun_loops.weights(torchrun_loops.Network(0)).numel() - 3  # all but the
 def torchrun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """torchrun_loops.py and the examples on two ranks: the folder with what the former found and the latter printed."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = cli_process.torchrun(2, folder / "logs")
     scripts = [*(f"examples/{name}.py" for name in EXAMPLES), "tests/unlike_ranks.py"]
     command += ["tests/torchrun_loops.py", str(folder), *scripts]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from cli_process import torchrun
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
@@ -49,7 +50,7 @@ def test_groups_of_all_can_follow_one_of_some(tmp_path: Path) -> None:
     Both ways of one's own loop take turns in one start of torchrun, as a start takes longer than all that is done here.
     """
     (tmp_path / "three.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3", "three.py"]
+    command = [*torchrun(3, tmp_path / "logs"), "three.py"]
     here = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

@@ -54,9 +54,9 @@ def _are_alike(group: Group, other: Group) -> bool:
 
 def _sent(results: Results, like: Group) -> dict[str, float]:
     """Returns the bytes that a node sends in a step, by format: they do not depend on what is trained."""
-    counted = [group for group in results.groups("bytes_per_step") if group.per_step]
-    place = like.model, like.algo, like.nodes, like.per_step["k"]
-    same = [group for group in counted if (group.model, group.algo, group.nodes, group.per_step["k"]) == place]
+    counted = [group for group in results.groups("bytes_per_step") if group.per_step.get("bytes_sent") is not None]
+    place = like.model, like.algo, like.nodes, like.per_step.get("k")
+    same = [group for group in counted if (group.model, group.algo, group.nodes, group.per_step.get("k")) == place]
     return {_wire(group): group.per_step["bytes_sent"] for group in same}
 
 

@@ -173,10 +173,11 @@ def test_what_is_not_offered_is_said(words: list[str], message: str):
 
 def test_a_rank_that_sleeps_in_place_of_work_is_no_rank_that_hangs():
     rank = ranks.Rank(*[Collective(MemoryTransport(0, Wires(1)))] * 2, None, False, None)
-    sleeper = threading.Thread(target=rank.sleep_until, args=(time.monotonic() + 0.3,))
+    sleeper = threading.Thread(target=lambda: rank.sleep_until(time.monotonic() + 1))
     assert rank.position()[0] is None
     sleeper.start()
-    time.sleep(0.1)
+    while rank.position()[0] is None and sleeper.is_alive():
+        time.sleep(0.01)
     assert rank.position()[0] == "its work, asleep"
     sleeper.join()
     assert rank.position()[0] is None

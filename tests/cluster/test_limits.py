@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from cli_process import torchrun
 
 from repro import models
 from repro.cluster import limits, memory, processes, start
@@ -172,7 +173,7 @@ for begin in (lambda: ranks.launch(one, None, lacks("the images")), lambda: loop
 def test_a_rank_that_cannot_begin_ends_the_others_at_once(tmp_path: Path) -> None:
     """They waited `timeout_s`, half an hour, and said that it had not started."""
     (tmp_path / "cannot.py").write_text(CANNOT)
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "cannot.py"]
+    run = [*torchrun(2, tmp_path / "logs"), "cannot.py"]
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(run, capture_output=True, text=True, timeout=50, cwd=tmp_path, env=here)
     said = [f"ConfigError of rank 1: this machine lacks {what}" for what in ("a GPU", "the images")]
@@ -254,7 +255,7 @@ def test_a_user_who_may_start_no_more_tasks_is_told_before_anything_starts(nobod
     assert not list(home.glob("refused/**/metrics.jsonl"))
 
 
-def test_ranks_that_cannot_start_end_the_others_within_half_a_minute(nobody: tuple[list[str], Path]) -> None:
+def test_ranks_that_cannot_start_end_the_others_within_a_minute(nobody: tuple[list[str], Path]) -> None:
     """The limit is met after the check, as where another program of the user takes what was free."""
     python, _ = nobody
     began = time.monotonic()

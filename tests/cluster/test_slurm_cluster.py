@@ -3,13 +3,13 @@
 import dataclasses
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pytest
 import slurm_cluster
+from cli_process import torchrun
 from slurm_sweep import ROOT, Sweep, same_bits
 
 from repro.train import loop
@@ -128,9 +128,8 @@ def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
     cluster.wait_empty(PATIENCE)
     assert sweep.state(config) == "done", sweep.logs()
 
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*torchrun, "-m", "repro", "run", *TINY, *piped, "results=torchrun"]
+    command = [*torchrun(4, tmp_path / "logs"), "-m", "repro", "run", *TINY, *piped, "results=torchrun"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     other = dataclasses.replace(config, results="torchrun")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -142,10 +141,9 @@ def test_hanging_frozen_and_dead_processes(tmp_path):
 
 FROZEN_STORE = """
 import os, signal, sys, torch.distributed as dist
-from datetime import timedelta
-from pathlib import Path
-store = dist.TCPStore("127.0.0.1", int(sys.argv[1]), None, True, wait_for_workers=False)
+store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
 store.set("position/0", "{}")
+print(store.port, flush=True)
 sys.stdin.read(1)
 os.kill(os.getpid(), signal.SIGSTOP)
 """
@@ -153,11 +151,10 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 def test_a_frozen_rank_0_takes_its_store_along():
     """No call on a store that does not answer ever returns; the others find out nevertheless."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen([sys.executable, "-c", FROZEN_STORE, str(port)], stdin=subprocess.PIPE)
+    sides = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    server = subprocess.Popen([sys.executable, "-c", FROZEN_STORE], **sides)
     try:
+        port = int(server.stdout.readline())
         store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=120), wait_for_workers=False)
         store.get("position/0")
         with pytest.raises(subprocess.TimeoutExpired):  # it stopped itself, and does not end
@@ -282,18 +279,26 @@ from types import SimpleNamespace
 from repro.cluster import watchdog
 watchdog.BEAT_S, watchdog.DEAF_BEATS = 0.02, 5
 heart = SimpleNamespace(beats=7, last_words=lambda text: print(text, flush=True))
-if {ends}:
-    threading.Timer(0.06, lambda: setattr(heart, "beats", 8)).start()
-done = threading.Event()
-threading.Timer(0.1, done.set).start() if {ends} else None
-watchdog.Heart.guard(heart, done)
+
+class Done(threading.Event):
+    looks = 0
+
+    def wait(self, seconds):
+        self.looks += 1
+        if {ends}:
+            heart.beats += self.looks % 4 == 0  # as a store that needs four looks to answer
+            if self.looks == 40:
+                self.set()
+        return super().wait(seconds)
+
+watchdog.Heart.guard(heart, Done())
 print("alive", flush=True)
 """
 
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_rank_whose_store_is_silent_ends_and_says_so(ends: bool) -> None:
-    """The heartbeat itself waits for the store, and would for good."""
+    """The heartbeat itself waits for the store, and would for good. One that is slow to answer ends nothing."""
     code = [sys.executable, "-c", DEAF.format(ends=ends)]
     done = subprocess.run(code, capture_output=True, text=True, cwd=ROOT, timeout=60)
     said = "alive" if ends else "rank 0 is gone: killed, frozen or cut off; its store was silent for 6 s"

@@ -49,7 +49,9 @@ def test_without_a_run_nothing_but_what_is_published_is_shown(item: figures.Item
 def test_tables_match_their_golden_csv(item: figures.Item, data: summaries.Results) -> None:
     """Made from tests/made_up_results.py. A difference means that a table says something else of the same results: if
     that is wanted, write the new text there."""
-    assert tables.to_csv(item.table(data)) == (GOLDEN / f"{item.name}.csv").read_text()
+    rows = item.table(data)
+    assert rows, item.name
+    assert tables.to_csv(rows) == (GOLDEN / f"{item.name}.csv").read_text()
 
 
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
@@ -78,7 +80,7 @@ def test_published_throughput_is_the_papers_and_gives_the_derived_means(data: su
 
 
 def test_the_commands_draw_what_is_committed_without_torch(tmp_path: Path) -> None:
-    """Tables and some figures; the report of test_report.py has them all."""
+    """Tables and some figures; the report of test_html.py has them all."""
     some = ["selection_example", "convergence", "residual_mass"]
     names = some + [item.name for item in FIGURES if not item.table(COMMITTED)]  # which are not drawn
     for arguments in (["figures", "--format", "png", *(f"--only={name}" for name in names)], ["tables"]):
@@ -136,8 +138,8 @@ def usual(data: summaries.Results) -> dict[str, list[tables.Row]]:
 
 def test_a_figure_draws_what_it_was_made_for(usual: dict[str, list[tables.Row]]) -> None:
     for item in FIGURES:
-        if rows := usual[item.name]:
-            item.draw(rows)
+        assert usual[item.name], item.name
+        item.draw(usual[item.name])
 
 
 @pytest.mark.parametrize("name", odd_results.ODD)

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import made_up_results
 import pytest
@@ -37,6 +38,20 @@ UNFILLED = """
 PIXELS_A_POINT = """
 [...document.querySelectorAll("figure svg")].map(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)
 """
+WIDTHS = ((390, False), (800, False), (1060, False), (1400, False), (1400, True))  # and whether on a dark screen
+PAPER = 718  # A4 less its margins
+COUNTED = ("conditions-not-met", "not-run", "not-reproduced")
+SEEN = {
+    "fits": "document.documentElement.scrollWidth <= document.documentElement.clientWidth",
+    "overflowing": OVERFLOWING,
+    "background": "getComputedStyle(document.body).backgroundColor",
+    "pixels a point": PIXELS_A_POINT,
+    "holes": HOLES,
+    "unfilled": UNFILLED,
+    "page": "document.documentElement.scrollWidth",
+    "tables": "Math.max(...[...document.querySelectorAll('table')].map(t => t.clientWidth))",
+    **{name: f"getComputedStyle(document.querySelector('.counts .{name}')).color" for name in COUNTED},
+}
 
 
 @pytest.fixture(scope="module", params=["committed", "missing"])
@@ -50,6 +65,20 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     names = {item.name for item in figures.load() if not item.table(committed)}
     html.write(dataclasses.replace(made, summaries={n: s for n, s in made.summaries.items() if n in names}), file)
     return file
+
+
+@pytest.fixture(scope="module")
+def views(page: Path, tab: Page) -> dict[Any, dict[str, Any]]:
+    """What SEEN is in a browser at all WIDTHS and on "paper", and what it asked for: to open the page takes seconds."""
+    found: dict[Any, dict[str, Any]] = {}
+    for width, dark in WIDTHS:
+        tab.open(page, width, dark)
+        found[width, dark] = {name: tab.evaluate(seen) for name, seen in SEEN.items()}
+        found[width, dark] |= {"requests": tab.requests, "complaints": tab.complaints}
+    tab.call("Emulation.setDeviceMetricsOverride", width=PAPER, height=900, deviceScaleFactor=1, mobile=False)
+    tab.call("Emulation.setEmulatedMedia", media="print", features=[])
+    found["paper"] = {name: tab.evaluate(seen) for name, seen in SEEN.items()}
+    return found
 
 
 def test_every_item_is_there_once_and_nothing_is_loaded_from_elsewhere(page: Path) -> None:
@@ -77,38 +106,31 @@ def test_an_item_says_all_commands_that_make_it(page: Path) -> None:
 
 
 @pytest.mark.browser
-def test_it_fits_and_is_quiet_in_a_real_browser(page: Path, tab: Page) -> None:
-    for width, dark in ((390, False), (800, False), (1060, False), (1400, False), (1400, True)):
-        tab.open(page, width, dark)
-        assert tab.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-        assert tab.evaluate(OVERFLOWING) == []
-        assert [url for url in tab.requests if not url.startswith(("file:", "data:"))] == []
-        assert len([url for url in tab.requests if url.startswith("file:")]) == 1
-        assert tab.complaints == []
-        colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert colour == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
+@pytest.mark.parametrize(("width", "dark"), WIDTHS)
+def test_it_fits_and_is_quiet_in_a_real_browser(width: int, dark: bool, views: dict[Any, dict[str, Any]]) -> None:
+    seen = views[width, dark]
+    assert seen["fits"] and seen["overflowing"] == []
+    assert [url for url in seen["requests"] if not url.startswith(("file:", "data:"))] == []
+    assert len([url for url in seen["requests"] if url.startswith("file:")]) == 1
+    assert seen["complaints"] == []
+    assert seen["background"] == ("rgb(22, 24, 27)" if dark else "rgb(255, 255, 255)")
 
 
 @pytest.mark.browser
-def test_figures_leave_no_hole_and_can_be_read_at_all_widths(page: Path, tab: Page) -> None:
+def test_figures_leave_no_hole_and_can_be_read_at_all_widths(views: dict[Any, dict[str, Any]]) -> None:
     """Text of 7 points has at least 8.75 pixels; what has no room for that scrolls."""
-    for width in (1400, 800, 390):
-        tab.open(page, width)
-        assert min(tab.evaluate(PIXELS_A_POINT)) >= 1.25
-        if width == 1400:
-            assert min(tab.evaluate(HOLES)) > 0.95
-            filled = tab.evaluate(UNFILLED)
-            assert min(across for across, _ in filled) > 0.9 and min(down for _, down in filled) > 0.75
+    assert all(min(views[at]["pixels a point"]) >= 1.25 for at in WIDTHS)
+    wide = views[1400, False]
+    assert min(wide["holes"]) > 0.95
+    assert min(across for across, _ in wide["unfilled"]) > 0.9 and min(down for _, down in wide["unfilled"]) > 0.75
 
 
 @pytest.mark.browser
-def test_only_what_was_refuted_is_red(page: Path, tab: Page) -> None:
+def test_only_what_was_refuted_is_red(views: dict[Any, dict[str, Any]]) -> None:
     for dark in (False, True):
-        tab.open(page, 1400, dark)
-        colour = "getComputedStyle(document.querySelector('.counts .{}')).color"
-        for name, grey in (("conditions-not-met", True), ("not-run", True), ("not-reproduced", False)):
-            red, green, blue = map(int, re.findall(r"\d+", tab.evaluate(colour.format(name))))
-            assert (red == green == blue) is grey, name
+        for name in COUNTED:
+            red, green, blue = map(int, re.findall(r"\d+", views[1400, dark][name]))
+            assert (red == green == blue) is (name != "not-reproduced"), name
 
 
 def test_the_title_says_what_the_page_shows(page: Path) -> None:
@@ -143,11 +165,8 @@ def test_narrow_figures_stand_in_twos_and_none_is_lost() -> None:
 
 
 @pytest.mark.browser
-def test_nothing_is_cut_off_on_paper(page: Path, tab: Page) -> None:
-    tab.open(page, 718)  # A4 less its margins
-    tab.call("Emulation.setEmulatedMedia", media="print")
-    assert tab.evaluate("document.documentElement.scrollWidth <= 718")
-    assert tab.evaluate("Math.max(...[...document.querySelectorAll('table')].map(t => t.clientWidth))") <= 718
+def test_nothing_is_cut_off_on_paper(views: dict[Any, dict[str, Any]]) -> None:
+    assert views["paper"]["page"] <= PAPER and views["paper"]["tables"] <= PAPER
 
 
 def test_no_text_of_a_user_leaves_its_place_in_a_drawing() -> None:

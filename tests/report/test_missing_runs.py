@@ -13,7 +13,8 @@ from repro.config.compose import typed
 from repro.report import missing_runs, same_settings, summaries
 from repro.report.summaries import Results
 
-SWEEP = ["experiment=momentum", "nodes=32"]
+# committed are whole runs of seed 0; nobody trains the other
+SWEEP = ["experiment=convergence", "model=resnet20", "data=cifar10", "nodes=4", "algo=dense,gtopk", "seed=0,12345"]
 
 
 def test_each_line_makes_one_run_and_all_are_those_that_no_summary_has() -> None:

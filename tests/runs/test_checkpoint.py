@@ -48,8 +48,10 @@ def threads(tmp_path_factory):
                 warnings.simplefilter("error", kind)
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")  # ddp.py's filter, lost in pytest
             torch.set_warn_always(True)  # also where an earlier run was warned
-            loop.run(run)
-            torch.set_warn_always(False)
+            try:
+                loop.run(run)
+            finally:
+                torch.set_warn_always(False)
         return run, bits(run.folder)
 
     return ends

@@ -1,7 +1,7 @@
 """Each operation on the disk of a small run, and of what is made of runs: the process ends there, or the disk is full.
 
 The same command then goes on to the same bits. REPRO_EXPLORE=1 takes every operation; without it one of each kind, in
-both ways. The walks print how many they took.
+both ways.
 """
 
 import dataclasses
@@ -86,9 +86,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Config,
 
 
 @pytest.mark.parametrize("fault", ["end", "full"])
-def test_a_run_survives_a_fault_at_each_operation(
-    fault: str, straight: tuple[Config, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_survives_a_fault_at_each_operation(fault: str, straight: tuple[Config, Path], tmp_path: Path) -> None:
     whole, log = straight
     expected, weights = metrics(whole.folder), bits(whole.folder)
     taken = points(log, fault)
@@ -115,8 +113,6 @@ def test_a_run_survives_a_fault_at_each_operation(
         assert metrics(run.folder) == expected, at_fault
         assert equal(bits(run.folder), weights), at_fault
         shutil.rmtree(place)
-    with capsys.disabled():
-        print(f"\n{fault}: {len(taken)} of {len(log.read_text().splitlines())} operations of a run, {len(kinds)} kinds")
 
 
 def test_a_full_disk_leaves_no_running_of_a_session_that_was_killed(
@@ -171,9 +167,8 @@ def files(place: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("number", range(6), ids=["summary", "figure", "table", "report", "packed-data", "simulation"])
 def test_what_is_made_is_whole_or_not_there(
-    number: int, straight: tuple[Config, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    number: int, straight: tuple[Config, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, _ = straight
     runs = tmp_path / "runs"
     shutil.copytree(run.folder, runs / "families" / run.run_id)
@@ -215,8 +210,6 @@ def test_what_is_made_is_whole_or_not_there(
             assert left == [], at_fault
             count += 1
     assert count > 0
-    with capsys.disabled():
-        print(f"\n{count} faults, {len(log.read_text().splitlines())} operations of: repro {' '.join(line()[:2])}")
 
 
 def test_the_disk_that_fails_fails_as_it_says(tmp_path: Path) -> None:

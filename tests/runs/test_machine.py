@@ -24,10 +24,13 @@ def test_the_processor_is_told_by_more_than_its_name() -> None:
 def test_rates_are_measured_once_a_boot_and_threads_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(machine, "SECONDS", 0.001)
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    first = machine.rates()
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
+    try:
+        first = machine.rates()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
     assert all(rate > 0 for rate in first.values()) and first == machine.rates()
 
     (file,) = (tmp_path / ".cache/repro").iterdir()

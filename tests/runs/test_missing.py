@@ -1,5 +1,6 @@
 """A run folder that lost the file with its settings, or that on where it was made: what each command says to do."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,19 @@ WORDS = [*tiny_runs.QUICK, "algo=gtopk", "nodes=1", "steps=2", "checkpoint_every
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Config:
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Config:
     config = tiny_runs.config(tmp_path_factory.mktemp("runs"), *WORDS)
     loop.run(config, before_a_run)
     return config
+
+
+@pytest.fixture
+def done(trained_once: Config) -> Iterator[Config]:
+    """A run whose files a test may take away: the next one has them again."""
+    files = {trained_once.folder / name: (trained_once.folder / name).read_bytes() for name in missing.REMEDIES}
+    yield trained_once
+    for file, content in files.items():
+        file.write_bytes(content)
 
 
 def test_settings_that_are_missing_are_written_again_by_the_same_command(
@@ -59,12 +69,10 @@ def test_settings_that_cannot_be_written_are_no_error(
     def refuses(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    whole = (done.folder / "config.yaml").read_bytes()
     (done.folder / "config.yaml").unlink()
     monkeypatch.setattr(missing, "write_whole", refuses)
     assert sweep.run([done], lambda *_: []) == 0
     assert f"in {done.folder} and cannot be written: Read-only file system" in capsys.readouterr().err
-    (done.folder / "config.yaml").write_bytes(whole)
 
 
 def test_a_provenance_that_is_missing_is_told_with_what_to_do(done: Config, capsys: pytest.CaptureFixture[str]) -> None:

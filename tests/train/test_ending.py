@@ -187,21 +187,24 @@ def test_what_is_not_done_comes_first_and_nothing_new_is_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "offers"),
     [
-        "experiment=wire_formats algo.wire=pairs nodes=4 seed=0",
-        "experiment=authors_messages",
-        "experiment=many_nodes algo=dense",
-        "experiment=tradeoff_dilated model=vgg16_imagenet network=ethernet1g algo=dense",
+        ("experiment=wire_formats algo.wire=pairs nodes=4 seed=0", ["seed"]),
+        ("experiment=authors_messages", []),
+        ("experiment=many_nodes algo=dense", ["algo", "seed"]),
+        ("experiment=tradeoff_dilated model=vgg16_imagenet network=ethernet1g algo=dense", []),
     ],
 )
-def test_nothing_is_offered_that_would_be_refused(words: str) -> None:
+def test_nothing_is_offered_that_would_be_refused(words: str, offers: list[str]) -> None:
     """Four experiments offered the other algorithms of the article with keys that these do not take."""
     configs = compose(shlex.split(words))
     done = [{"state": "done", "source": None, "folder": "runs"}] * len(configs)
-    for _, command in next_steps.suggest(configs, done, shlex.split(words)):
-        if command[:2] == ["repro", "run"]:
-            assert all(map(combinations.allows, compose(command[2:]))), command
+    commands = [command for _, command in next_steps.suggest(configs, done, shlex.split(words))]
+    runs = [command for command in commands if command[:2] == ["repro", "run"]]
+    given = settings(["repro", "run", *shlex.split(words)])
+    assert [key for run in runs for key in ("algo", "seed") if settings(run).get(key) != given.get(key)] == offers
+    for run in runs:
+        assert all(map(combinations.allows, compose(run[2:]))), run
 
 
 def test_ranks_that_srun_started_are_not_offered_a_command_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

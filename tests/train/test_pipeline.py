@@ -1,7 +1,9 @@
 """Stages of a pipeline: the numbers of a network that is not split, all bytes counted, and a run that goes on."""
 
+import dataclasses
 import functools
 import itertools
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -191,8 +193,9 @@ def test_averages_of_weights_are_those_of_each_stage(done):
     assert line["consensus_distance"] == pytest.approx(expected, rel=1e-4) and expected > 0
 
 
-def test_the_trained_network_is_whole(done):
-    run = done[0]["gtopk"]
+def test_the_trained_network_is_whole(done, tmp_path):
+    run = dataclasses.replace(done[0]["gtopk"], results=str(tmp_path))
+    shutil.copytree(done[0]["gtopk"].folder, run.folder)
     network = trained.load(run.folder).model
     assert torch.equal(torch.cat([p.reshape(-1) for p in network.parameters()]), parameters(run))
     (run.folder / split.FILE).write_text("{}")
