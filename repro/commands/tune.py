@@ -85,7 +85,7 @@ def tune(
     configs = compose.compose([*given, *words(swept)])
     if configs[0].nodes == 1:
         raise compose.ConfigError("nodes=1: one node sends nothing, so there is nothing to choose; type nodes=8")
-    from repro.timing import before_run, candidates, node_profile, other_settings, plan_report, planner, to_target
+    from repro.timing import before_run, candidates, node_profile, plan_report, planner, to_target
     from repro.train import sweep
 
     if values["node"] == "paper":
@@ -96,14 +96,10 @@ def tune(
     choices = planner.rank(candidates.allowed(configs, values["relax"], sizes, wires), values["node"], target, groups)
     screen.show(plan_report.rows(choices))
     lines = [*candidates.left_out(configs), *plan_report.why(choices, values["node"])]
-    if target is not None:
-        lines.append(to_target.origin(target, [one.reach for one in choices], [one.config for one in choices], groups))
-    command = plan_report.run_command(choices[0], given)
     typer.echo("\n" + "\n".join(map(screen.sentence, lines)))
-    if target is not None and (named := other_settings.said(target, [one.config for one in choices], groups)):
-        typer.echo("\n".join([screen.sentence(named[0]), *named[1:]]))
-    if target is not None and (caution := to_target.caution(target, choices[0].reach)):
-        typer.echo(screen.sentence(caution))
+    if target is not None:
+        typer.echo("\n".join(plan_report.of_target(choices, target, groups)))
+    command = plan_report.run_command(choices[0], given)
     typer.echo(f"Train with it ({extent(choices[0].config)}; epochs=1 tries it):\n  {command}")
     if out is not None:
         plan_report.write(choices, values["node"], given, out)

@@ -10,9 +10,10 @@ from pathlib import Path
 from repro import screen
 from repro.iteration_time import TIE
 from repro.json_text import json_text
+from repro.report.group import Group
 from repro.screen import milliseconds
 from repro.tables import Row
-from repro.timing import predict, to_target
+from repro.timing import other_settings, predict, to_target
 from repro.timing.planner import Choice
 from repro.whole_files import write_whole
 
@@ -65,6 +66,17 @@ def why(choices: Sequence[Choice], node: str) -> list[str]:
             "gradient least is first, and without buckets before with them"
         )
     return [*lines, origin(node)]
+
+
+def of_target(choices: Sequence[Choice], target: float, groups: Sequence[Group]) -> list[str]:
+    """Returns from which runs the epochs to the target are, which others have it, and what speaks against the best."""
+    configs = [one.config for one in choices]
+    said = [screen.sentence(to_target.origin(target, [one.reach for one in choices], configs, groups))]
+    if named := other_settings.said(target, configs, groups):
+        said += [screen.sentence(named[0]), *named[1:]]
+    if caution := to_target.caution(target, choices[0].reach):
+        said.append(screen.sentence(caution))
+    return said
 
 
 def origin(node: str) -> str:

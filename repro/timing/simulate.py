@@ -35,30 +35,11 @@ def run(
     `traces` is a folder for each row's execution traces.
     An algorithm whose compress time is not known has no iteration time: a line says what gives it one.
     """
-    dry_run.check_whole(configs)
-    for config in configs:
-        stand_ins.check_ranks(config.algo, config.nodes)
-    node_profile.check_unstated(configs, "node=")
-    if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
-        raise ConfigError(
-            f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
-            + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
-            + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
-        )
-    if traces and (behind := [config for config in configs if algorithms.delay(config.algo)]):
-        raise ConfigError(
-            f"algo={behind[0].algo.name}: its messages travel in the background, and a trace has messages after "
-            "compute alone; leave --trace out, or type algo=local_sgd"
-        )
+    labels = swept(configs)
+    check(configs, sizes, traces, labels)
     node_profile.set_threads(configs[0])
     timed: Timed = {}
-    found, count, labels = [], len(configs) * len(sizes or [0]), swept(configs)
-    names = [trace_name(config, 0, labels) for config in configs]
-    if traces is not None and (differ := ending.named_twice(configs, names)):
-        raise ConfigError(
-            f"--trace {traces}: files of rows that differ in {', '.join(differ)} alone have one name; "
-            f"type one value of {', '.join(differ)}, and another --trace for the next"
-        )
+    found, count = [], len(configs) * len(sizes or [0])
     for config in track(configs, f"simulating {screen.plural(count, 'case')}", len(configs)):
         shapes = None if sizes else layers(config)
         for parameters in sizes or [sum(map(math.prod, shapes or []))]:
@@ -97,6 +78,32 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, json_text(report, indent=1) + "\n")
     return rows
+
+
+def check(configs: Sequence[Config], sizes: Sequence[int] | None, traces: Path | None, labels: Sequence[str]) -> None:
+    """Raises ConfigError for what cannot be simulated, and for traces that would be written over one another."""
+    dry_run.check_whole(configs)
+    for config in configs:
+        stand_ins.check_ranks(config.algo, config.nodes)
+    node_profile.check_unstated(configs, "node=")
+    if (inside := [config for config in configs if algorithms.of(config.algo).wraps]) and (sizes or traces):
+        raise ConfigError(
+            f"algo={inside[0].algo.name}: it sends a bucket of layers while backward runs, and "
+            + ("parameters= has no layers" if sizes else "a trace has messages after compute alone")
+            + f"; leave {'parameters' if sizes else '--trace'} out, or type algo=dense"
+        )
+    if traces is None:
+        return
+    if behind := [config for config in configs if algorithms.delay(config.algo)]:
+        raise ConfigError(
+            f"algo={behind[0].algo.name}: its messages travel in the background, and a trace has messages after "
+            "compute alone; leave --trace out, or type algo=local_sgd"
+        )
+    if differ := ending.named_twice(configs, [trace_name(config, 0, labels) for config in configs]):
+        raise ConfigError(
+            f"--trace {traces}: files of rows that differ in {', '.join(differ)} alone have one name; "
+            f"type one value of {', '.join(differ)}, and another --trace for the next"
+        )
 
 
 def swept(configs: Sequence[Config]) -> list[str]:
