@@ -20,7 +20,7 @@ from repro import tables
 from repro.runs import checkpoint
 
 M = 269_722  # parameters of ResNet-20
-SMALLEST = torch.finfo(torch.float32).tiny  # that is normal
+SMALLEST = 0x00800000  # the bits of the smallest float32 that is normal
 VALUES = {"normal": 1e-3, "denormal": 1e-40}
 REPEATS = 200
 
@@ -51,6 +51,7 @@ def rows() -> Iterator[tables.Row]:
                 torch.set_flush_denormal(flush)
                 for kind, work in works.items():
                     seconds.setdefault((flush, kind), []).append(timed(work))
+        torch.set_flush_denormal(False)
         medians = {case: statistics.median(each) for case, each in seconds.items()}
         for (flush, kind), median in medians.items():
             yield {
@@ -76,9 +77,9 @@ def counted(folder: Path) -> tables.Row:
     for path in sorted(found.folder.glob("*.pt")):
         for tensor in tensors(checkpoint.load(found.folder, path.name, torch.device("cpu"))):
             if tensor.is_floating_point():
-                size = tensor.float().abs()
-                values += size.numel()
-                denormal += int(((size > 0) & (size < SMALLEST)).sum())
+                bits = tensor.float().view(torch.int32) & 0x7FFFFFFF  # a comparison of floats may flush them itself
+                values += bits.numel()
+                denormal += int(((bits > 0) & (bits < SMALLEST)).sum())
     return {"run": folder.name, "step": found.step, "values": values, "denormal": denormal}
 
 

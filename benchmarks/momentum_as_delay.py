@@ -77,7 +77,7 @@ def measured(rule: str, config: Config, rank: Rank, data: Dataset) -> tables.Row
     replica, per_epoch = worker.replica, data.steps_per_epoch(config.nodes, config.batch_per_node)
     applied = Applied(rule, replica.gradient)
     last = torch.full_like(replica.gradient, -1e9)  # step in which each entry moved
-    moves, mass, losses = torch.zeros(len(SPANS) + 1), torch.zeros(len(SPANS) + 1), []
+    moves, mass, losses = (*torch.zeros(2, len(SPANS) + 1, device=replica.gradient.device), [])
     batches = chain.from_iterable(map(worker.batches, count()))
     for step, batch in enumerate(islice(batches, config.steps)):
         worker.algorithm.density = density(step / per_epoch, config)

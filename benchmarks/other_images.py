@@ -32,7 +32,7 @@ def main() -> None:
         for root in arguments.data:
             options = dataclasses.replace(config.data, root=str(root), fingerprint="")
             dataset = data.load(options, config.seed, config.on_bad_image)
-            row[f"{dataset.description} (%)"] = f"{100 * accuracy(network, dataset):.2f}"
+            row[f"{root}: {dataset.description} (%)"] = f"{100 * accuracy(network, dataset):.2f}"
         rows.append(row)
     screen.show(rows)
 

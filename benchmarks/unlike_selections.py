@@ -57,7 +57,7 @@ def residual(state: Any) -> Tensor:
         if "residual" in one:
             return torch.as_tensor(one["residual"])
         states += [part for part in one.values() if isinstance(part, dict)]
-    raise SystemExit("this run's algorithm holds nothing back")
+    raise SystemExit("this run's algorithm holds nothing back, or a part of it in each bucket")
 
 
 if __name__ == "__main__":

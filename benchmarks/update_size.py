@@ -48,7 +48,7 @@ def measured(config: Config, rank: Rank, data: Dataset) -> list[tables.Row]:
     worker = Worker(config, rank, data)
     gradient, rules = worker.replica.gradient, {}
     for name, (algo, options) in RULES.items():
-        rules[name] = algorithms.load(algorithm(algo, options), gradient.numel())
+        rules[name] = algorithms.load(algorithm(algo, options), gradient.numel(), gradient.device)
         rules[name].density = 0.001
     norms = dict.fromkeys(rules, 0.0)
     arrived = {name: torch.zeros_like(gradient) for name in rules}

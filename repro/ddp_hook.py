@@ -27,6 +27,13 @@ WHAT = "the hook"  # in messages
 DENSE_STEPS = 2  # DDP forms its buckets anew after the first step, with static_graph=True after the second
 
 
+class Copied:
+    """Stands for a State in a copy of DDP's model, for an average of weights or a file: it sends for none."""
+
+    def start(self, bucket: dist.GradBucket) -> Future[Tensor]:
+        raise ConfigError("this model is a copy of one with a hook: train it in a DistributedDataParallel of its own")
+
+
 class State:
     """Holds one algorithm for each of DDP's buckets, made as for `wrap`. Raises ConfigError.
 
@@ -92,6 +99,9 @@ class State:
         self.unused = False  # whether the optimizer has not stepped since
         self.failed: Exception | None = None  # of a bucket of this step
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
+
+    def __reduce__(self) -> tuple[type[Copied], tuple[()]]:
+        return Copied, ()
 
     @property
     def traffic(self) -> Traffic:
@@ -196,13 +206,13 @@ class State:
     @torch.no_grad()
     def aggregate(self, gradient: Tensor, algorithm: Algorithm | None) -> Tensor:
         assert self.collective is not None  # noqa: S101  (for the type checker: `start` made it)
+        if not self.skips:
+            user_loop.check_finite(gradient, 'For a GradScaler type distributed.State(..., on_nonfinite="skip")')
         if algorithm is None:
             return mean(gradient, self.collective)
         if self.density is not None and self.algo.sparse:
             algorithm.density = self.density
-        if not self.skips:
-            user_loop.check_finite(gradient, 'For a GradScaler type distributed.State(..., on_nonfinite="skip")')
-        elif self.anywhere_infinite(gradient):
+        if self.skips and self.anywhere_infinite(gradient):
             return gradient.fill_(torch.nan)
         return algorithm.step(gradient, self.collective)
 
@@ -220,15 +230,18 @@ class State:
     def load_state_dict(self, state: dict[int | str, Any]) -> None:
         """Raises ConfigError after the first step: DDP would have formed its buckets.
 
-        What is not of this algorithm, rank or model is refused in the first step, which knows them.
+        So is what no State returned; what is not of this algorithm, rank or model is refused in the first step, which
+        knows them.
         """
         if self.steps or not self.ended:
             raise ConfigError("load the State of a hook before the first step of a new DistributedDataParallel")
+        if LAYOUT not in state and not any(isinstance(number, int) for number in state):
+            raise ConfigError("this is no state of a hook: load what state_dict() of a distributed.State returned")
         self.saved = {number: kept for number, kept in state.items() if isinstance(number, int)}
         self.layout, self.buckets = Layout(dict(state.get(LAYOUT, {})), list(state.get(SHAPES, []))), {}
         self.place = state.get(PLACE, {})  # states from before have neither
 
 
-def hook(state: State, bucket: dist.GradBucket) -> Future[Tensor]:
+def hook(state: State | Copied, bucket: dist.GradBucket) -> Future[Tensor]:
     """Returns the average update for a bucket of gradients, as `DistributedDataParallel.register_comm_hook` asks."""
     return state.start(bucket)

@@ -20,6 +20,7 @@ from repro.ddp_hook import State, hook
 from repro.user_loop import connect
 
 __all__ = ["Node", "State", "connect", "hook", "wrap"]
+SHARDED = {"FullyShardedDataParallel", "DTensor"}  # by name, as to import them takes time
 KEY = "repro"  # of our part in the optimizer's state_dict
 WITHOUT = f'type `del state["state"]["{KEY}"]`, load that state, and call distributed.wrap then'
 AVERAGED = (
@@ -53,13 +54,13 @@ def wrap(
     GradScaler skips one for itself, the others wait for it (in DistributedDataParallel, `State` can skip on all).
 
     Raises ConfigError, here or at the step, for what would train something else than was meant: ranks that call this
-    for other options, seeds, densities or layers (no algorithm lets them differ), an optimizer with
-    momentum where the algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded
-    before this call, a model trained through DistributedDataParallel (which averages too), and a parameter that is
-    frozen or unfrozen later. Parameters that get no gradient on any rank in the first step are left out, as PyTorch
-    leaves them out, and may get none later, unless they are given zeros in that step; one without a gradient in a later
-    step counts as zeros. The first step is the first in which any parameter has a gradient; a run that is resumed goes
-    on with what was in use.
+    for other options, seeds, densities or layers (no algorithm lets them differ), an optimizer with momentum where the
+    algorithm has its own or `correction` is one, a second wrap of the same optimizer, a state loaded before this call,
+    a model trained through DistributedDataParallel (which averages too) or of which a rank holds a part (FSDP,
+    DTensor), and a parameter that is frozen or unfrozen later. Parameters that get no gradient on any rank in the first
+    step are left out, as PyTorch leaves them out, and may get none later, unless they are given zeros in that step; one
+    without a gradient in a later step counts as zeros. The first step is the first in which any parameter has a
+    gradient; a run that is resumed goes on with what was in use.
     """
     if not isinstance(model, nn.Module):
         raise ConfigError("distributed.wrap takes the model first, then the optimizer")
@@ -76,6 +77,11 @@ def wrap(
         raise ConfigError(f"algo={name}: DistributedDataParallel wraps the model itself; choose algo=dense, for one")
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise ConfigError(AVERAGED)
+    if shards := {type(one).__name__ for one in (*model.modules(), *model.parameters())} & SHARDED:
+        raise ConfigError(
+            f"the model has a {min(shards)}: each rank holds a part of it, and distributed.wrap takes whole ones, as "
+            "all ranks average the same parameters"
+        )
     user_loop.check_momentum(algo, optimizer)
     layers = trainable(model, optimizer)
     collective = connect(group, layers[0].device)
@@ -144,7 +150,10 @@ class Node:
         if getattr(optimizer, "found_inf", None) is not None:  # as a GradScaler hands it to an optimizer that is fused
             raise ConfigError("a fused optimizer unscales gradients after they were summed: make it with fused=False")
         if any(id(x) not in self.known and x.grad is not None for x in parameters(optimizer)):
-            raise ConfigError("the optimizer has got further parameters to train since distributed.wrap; wrap it then")
+            raise ConfigError(
+                "the optimizer has got further parameters to train since distributed.wrap: make a new one of all that "
+                "are trained, and wrap that; residuals begin anew"
+            )
         if not all(layer.requires_grad for layer in self.layers):
             raise ConfigError(
                 "a parameter was frozen since distributed.wrap, and the update would still move it: freeze it first, "
@@ -213,7 +222,10 @@ class Node:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
         what, used = "the optimizer", list(saved.get("used", []))  # files from before have none
         user_loop.check_place(saved, user_loop.place(self.algo, self.collective), what, WITHOUT)
-        user_loop.check_form(saved["state"], user_loop.make(self.algo, None, self.layers, self.gradient.device), what)
+        fresh = user_loop.make(
+            self.algo, None, self.layers, torch.device("cpu")
+        )  # for its form: a GPU may have no room
+        user_loop.check_form(saved["state"], fresh, what)
         if used and len(used) != len(self.layers):
             raise ConfigError(
                 f"this state of the optimizer is of {len(used)} parameters, here are {len(self.layers)}: "

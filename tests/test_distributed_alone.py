@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor
 import torchrun_loops
 from torchrun_loops import network
 
@@ -53,11 +54,40 @@ def test_a_gradient_that_is_not_finite_is_no_part_of_a_residual(name, alone):
             optimizer.step()
     assert node.algorithm.memory is None or node.algorithm.memory.residual.isfinite().all()
     assert torchrun_loops.weights(model).isfinite().all()
+    for first in range(3):  # the first two are dense, and let it into all ranks' weights
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
+        net.register_comm_hook(distributed.State(name, density=0.1), distributed.hook)
+        for step in range(first + 1):
+            with pytest.raises(RuntimeError, match='on_nonfinite="skip"') if step == first else nullcontext():
+                (net(torchrun_loops.INPUTS[0]).sum() * float("inf" if step == first else 1)).backward()
+
+
+def test_a_model_with_the_hook_can_be_copied_and_saved(alone, tmp_path):
+    """TypeError: cannot pickle a queue. A copy, of an average of weights for one, is for evaluation."""
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4))
-    net.register_comm_hook(distributed.State(name, density=0.1), distributed.hook)
-    for step in range(3):  # the first two are dense
-        with pytest.raises(RuntimeError, match='on_nonfinite="skip"') if step == 2 else nullcontext():
-            (net(torchrun_loops.INPUTS[0]).sum() * float("inf" if step == 2 else 1)).backward()
+    net.register_comm_hook(distributed.State("gtopk", density=0.1), distributed.hook)
+    net(torchrun_loops.INPUTS[0]).sum().backward()
+    torch.save(net, tmp_path / "net.pt")
+    for other in (copy.deepcopy(net), torch.load(tmp_path / "net.pt", weights_only=False)):
+        assert torch.equal(torchrun_loops.weights(other), torchrun_loops.weights(net))
+        assert torch.equal(other.module(torchrun_loops.INPUTS[0]), net.module(torchrun_loops.INPUTS[0]))
+
+
+def test_a_model_of_which_a_rank_holds_a_part_is_refused(alone):
+    """All ranks' parts became those of the first, and each step averaged entries that have nothing in common."""
+    sharded = torch.nn.Linear(10, 4)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    torch.distributed.tensor.distribute_module(sharded, mesh)
+    optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="the model has a DTensor: each rank holds a part of it"):
+        distributed.wrap(sharded, optimizer, "gtopk")
+
+
+@pytest.mark.parametrize("state", [{}, {"state": {}, "param_groups": []}, {"0": {}}])
+def test_what_is_no_state_of_a_hook_is_refused(state):
+    """A state of the optimizer, or one that JSON had made text of, began anew in silence."""
+    with pytest.raises(ConfigError, match="this is no state of a hook"):
+        distributed.State("gtopk", density=0.1).load_state_dict(state)
 
 
 def test_a_step_that_calls_the_step_of_its_base_is_one_step(alone, monkeypatch: pytest.MonkeyPatch):

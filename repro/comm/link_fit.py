@@ -1,4 +1,4 @@
-"""Fits a network's alpha and beta to measured one-way times and writes the file that `network=PATH` reads."""
+"""Fits a network's alpha and beta to measured one-way times and makes the text that `network=PATH` reads."""
 
 from __future__ import annotations
 

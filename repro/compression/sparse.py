@@ -39,7 +39,7 @@ def check_indices(parameters: int) -> None:
 def select(x: Tensor, k: int) -> Sparse:
     """Returns exactly the k entries of x [m] with the largest magnitude; ties go to the smaller index.
 
-    Zeros are never selected, so fewer than k are returned if x has fewer non-zeros. x must hold no NaN. Raises
+    Zeros are never selected, so fewer than k are returned if x has fewer non-zeros. NaN counts as the largest. Raises
     ValueError where m does not fit an int32, or k is below 1.
     """
     check_indices(x.numel())

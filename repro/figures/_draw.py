@@ -243,7 +243,7 @@ def runs_note(rows: Sequence[Row], batch: bool = True) -> list[str]:
         seeds = f"n = {counts[0]} seed{'s' * (counts[0] > 1)}"
         if len(counts) > 1:
             each = [f"{n} ({', '.join(_curves_of(mine, n))})" for n in reversed(counts)]
-            seeds = f"n = {', '.join(each)}"
+            seeds = f"n = {'; '.join(each)}"
         several = len({key for key in by_settings if key[0] == model}) > 1
         whose = f" ({', '.join(algo_name(algo) for algo in algos_of(mine))})" if several else ""
         lines.append(f"{model_name(model)}{whose}: {settings}{_densities(mine)}, {seeds}.")
@@ -268,8 +268,17 @@ def _densities(rows: Sequence[Row]) -> str:
     densities = sorted({row["density"] for row in rows} - {1, None}, reverse=True)
     if not densities:
         return ""
-    warm = sorted({row["density_warmup"] for row in rows if row["density"] < 1 and row.get("density_warmup")})
-    first = (
-        f" (first {'epoch' if ' ' not in warm[0] else 'epochs'} {warm[0].replace(' ', ', ')})" if len(warm) == 1 else ""
-    )
-    return f", ρ = {', '.join(f'{density:g}' for density in densities)}{first}"
+    warm = {
+        density: sorted({row.get("density_warmup") or "" for row in rows if row["density"] == density})
+        for density in densities
+    }
+    alike = len({tuple(one) for one in warm.values()}) == 1
+    names = [f"{density:g}" + ("" if alike else _warmup(warm[density]) or " throughout") for density in densities]
+    return f", ρ = {', '.join(names)}{_warmup(warm[densities[0]]) if alike else ''}"
+
+
+def _warmup(ways: Sequence[str]) -> str:
+    """Returns the densities of the first epochs, where all curves have the same."""
+    if len(ways) != 1 or not ways[0]:
+        return ""
+    return f" (first {'epochs' if ' ' in ways[0] else 'epoch'} {ways[0].replace(' ', ', ')})"

@@ -45,11 +45,11 @@ def _fewer_steps(rows: list[Row]) -> str:
     least, most = (pick(rows, key=lambda row: row["batch_per_node"]) for pick in (min, max))
     if least is most or least["step"] <= most["step"]:
         return ""
-    so = ". So batch and number of steps, of which accuracy falls here, are not told apart"
+    so = ". Accuracy falls here, and whether by the batch or by the fewer steps is not told apart"
     return (
-        f"Every run sees nearly as many samples, so a larger batch takes fewer steps: {least['step']:,} at batch "
-        f"{least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step moves the weights once, a "
-        f"sparse step only k of them{so if _falls(rows) else ''}."
+        "All runs see nearly the same number of samples, so that a larger batch takes fewer steps: "
+        f"{least['step']:,} at batch {least['batch_per_node']}, {most['step']:,} at {most['batch_per_node']}. A step "
+        f"moves the weights once, a sparse step only k of them{so if _falls(rows) else ''}."
     )
 
 

@@ -11,7 +11,7 @@ from repro.figures import _draw, _legend, _names
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "Bytes sent per node and step"
+TITLE = "Bytes that the busiest node sends in a step"
 COMMAND = "repro run experiment=bytes_per_step"
 SHADES = {"gaps": 1.0, "gaps-bf16": 0.75, "packed": 0.5}  # of other wire formats, the densest palest
 
@@ -66,7 +66,7 @@ def draw(rows: list[Row]) -> Figure:
         if pairs:
             bounds.setdefault((algo == "dense", pairs[0]["model"], pairs[0]["k"]), pairs)
     for (dense, *_), mine in bounds.items():
-        label = "_" if dense else "lower bound of pairs"
+        label = "_" if dense else "lower bound of 8-byte pairs"
         panel.plot(
             [row["nodes"] for row in mine],
             [row["bound_bytes"] for row in mine],
@@ -90,8 +90,21 @@ def draw(rows: list[Row]) -> Figure:
         "formats (algo.wire). Lower bounds: 2 (P-1)/P m float32 for dense; for the sparse ones a node's own k pairs "
         "of 8 bytes.",
         f"On one line: {'; '.join(' and '.join(names) for names in alike)}." if alike else "",
+        _means([row for row in rows if row["wire"] == "pairs"], {name for names in alike for name in names}),
     )
     return figure
+
+
+def _means(rows: list[Row], names: set[str]) -> str:
+    """Says what the mean node sends on the most nodes with those of the algorithms `names` whose nodes are unlike."""
+    most = max((row["nodes"] for row in rows), default=0)
+    unlike = [row for row in rows if row["nodes"] == most and row["mean_bytes"] < row["busiest_bytes"]]
+    told = [
+        f"{_draw.algo_name(row['algo'])} {row['mean_bytes']:,.0f}"
+        for row in unlike
+        if any(name.startswith(_draw.algo_name(row["algo"])) for name in names)
+    ]
+    return f"On {most} nodes the mean node sends fewer: {', '.join(told)} bytes." if told else ""
 
 
 def _coinciding(by_name: dict[str, list[Row]]) -> list[list[str]]:

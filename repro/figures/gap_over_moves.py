@@ -202,7 +202,7 @@ def _notes(rows: list[Row]) -> list[str]:
         known = [row for row in ours if row["gain"] and row["model"] in group_options("model")]
         sizes = {row["lr"] * row["gain"] / momentum.usual_lr(row["model"]) for row in known}
         most = max(sizes, default=1.0)
-        larger = f"; updates up to {most:.3g} times as large as its" if most > 1.01 else ""
+        larger = f"; updates up to {most:.3g} times as large as dense's" if most > 1.01 else ""
         lines.append(
             f"Ours: {models}, {datas}, P = {nodes}, {precisions}; dense of the same schedule and seed{larger}; "
             f"{seeds}{mean}."

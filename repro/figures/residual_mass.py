@@ -7,7 +7,7 @@ from repro.report.curves import mean_std
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "Gradient mass lost by the residual rules"
+TITLE = "Gradient mass lost by the paper's rule, and none by an exact butterfly"
 COMMAND = "repro run experiment=residual_mass"
 RULES = {"paper": "paper's rule"}
 

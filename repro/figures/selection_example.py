@@ -154,8 +154,8 @@ def _notes(rows: Sequence[Row], by_stage: Mapping[tuple[bool, str], Sequence[Row
         "the k largest and drops the rest. Nodes put back into their residuals what is not in the result. Right: "
         "entries before and after.",
         f"Of {len(sums):,} positions that were selected, {several} were selected by several nodes. {alike} of the {k} "
-        f"that the tree keeps are among the {k} largest of the sum of all selections; the other {k - alike} of those "
-        "it misses, because an early merge sees only a part of the nodes.",
+        f"that the tree keeps are among the {k} largest of the sum of all selections; it misses the other {k - alike} "
+        "of these, because an early merge sees only a part of the nodes.",
         f"Step {first['step']} of {_draw.model_name(first['model'])} on {_draw.data_name(first['data'])}, P = {ranks}, "
         f"m = {first['parameters']:,}, as recorded; the merges follow from the recorded selections.",
     ]

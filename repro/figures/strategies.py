@@ -167,7 +167,8 @@ def draw(rows: list[Row]) -> Figure:
     _legend.note(
         figure,
         "Above: the fastest of those that train on the same images with the same weights on all nodes, S stages where "
-        "it has some, and its images/s over dense data parallel without overlap. Below: all, on 1 Gbps.",
+        "it has some, and its images/s over dense data parallel without overlap. Below: all, on 1 Gbps. Speed alone: "
+        "what gTop-k costs in accuracy, on 32 nodes most, is not in it.",
         "Lines and maps are predicted (repro strategies): each strategy's own messages, in their order, on the wire's "
         "alpha and beta; the published compute and compress (a P102-100's), divided among a network's blocks as "
         "timed here (one core of a CPU). Every node has the same number of images; four micro-batches a node, 16 for "

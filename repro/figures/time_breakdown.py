@@ -10,12 +10,12 @@ from repro.iteration_time import DILATED, FIELDS, PARTS, IterationTime, is_measu
 from repro.report.summaries import Results
 from repro.tables import Row
 
-TITLE = "Time of an iteration on 32 nodes"
+TITLE = "Shares of an iteration's time on 32 nodes"
 WIDTH = "double"
 COMMAND = "repro run experiment=dilated"
 ALSO = (_times.SIMULATE,)
 NODES = 32
-SHOWN = {"gtopk": "tree", "gtopk_butterfly": "butterfly", "dense": "dense"}
+SHOWN = {"gtopk": "gTop-k", "gtopk_butterfly": "butterfly", "dense": "dense"}
 ALIKE = 0.1  # of the other: how far apart two compute times may be before a note names both
 COLUMNS = ("model", "algo", "overlap", "source", "network", "batch_per_node", *FIELDS, "dilation", "repeats")
 COLOURS = {
@@ -94,10 +94,10 @@ def draw(rows: list[Row]) -> Figure:
 def _notes(rows: list[Row]) -> list[str]:
     measured = [row for row in rows if row["source"] == DILATED]
     return [
-        "Tree and butterfly: gTop-k; dense overlapped: buckets of 25 MB are sent beside backward, which hides the part "
-        "drawn inside of compute. Published (grey): authors' script, of gTop-k alone; its communication includes "
-        "copies, merges and barriers. Simulated: published compute and compression (gTop-k's, for all), our messages "
-        "on the published alpha and beta.",
+        "Seconds of the whole stand at the right. Butterfly: gTop-k butterfly; dense overlapped: buckets of 25 MB are "
+        "sent beside backward, which hides the part drawn inside of compute. Published (grey): authors' script, of "
+        "gTop-k alone; its communication includes copies, merges and barriers. Simulated: published compute and "
+        "compression (gTop-k's, for all), our messages on the published alpha and beta.",
         f"Measured, dilated: the same compute and compression slept, our messages on real TCP at 1 Gbps, "
         f"{_times.slowed(measured)} ({COMMAND})."
         if measured

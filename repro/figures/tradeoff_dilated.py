@@ -29,6 +29,7 @@ COLOURS = {  # Okabe and Ito's, with a marker
     "local_sgd": ("#CC79A7", "D"),
 }
 THEIRS = {"qadam": "*", "async_average": "<"}  # markers of what only BAGUA has here
+HOLLOW: dict[str, Any] = {"linewidth": 0.6, "linestyle": (0, (1, 2)), "markerfacecolor": "white", "markersize": 3.5}
 LEFT = 0.87  # times the bandwidth, where published marks stand: ours would hide them
 UNKNOWN = ("#000000", "X")  # of an algorithm that is added later
 
@@ -99,7 +100,7 @@ def published(results: Results, like: Row) -> list[Row]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draws one panel a network: filled marks leave compress out, hollow ones have it; grey is published."""
+    """Draws one panel a network: filled marks are whole iterations, hollow ones lack compress; grey is published."""
     ours = [row for row in rows if row["source"] != "published"]
     theirs = [row for row in rows if row["source"] == "published"]
     models = _draw.models_of(ours)
@@ -133,9 +134,10 @@ def one_panel(panel: Axes, ours: list[Row], theirs: list[Row]) -> None:
         colour, marker = COLOURS.get(mine[0]["algo"], UNKNOWN)
         xs = [row["gbps"] for row in mine]
         style: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.0, "markersize": 4}
-        panel.plot(xs, [row["gain"] for row in mine], label=name, **style)
-        style |= {"linewidth": 0.6, "linestyle": (0, (1, 2)), "markerfacecolor": "white", "markersize": 3.5}
-        panel.plot(xs, [row["gain_with_compress"] for row in mine], zorder=1.8, **style)
+        panel.plot(xs, [row["gain_with_compress"] for row in mine], label=name, **style)
+        panel.plot(xs, [row["gain"] for row in mine], zorder=1.8, **style | HOLLOW)
+    if relaxed:
+        panel.plot([], [], color=_draw.INK, marker="o", label="without compress", **HOLLOW)
     for algo in dict.fromkeys(row["algo"] for row in theirs):
         same = sorted((row for row in theirs if row["algo"] == algo), key=lambda row: row["gbps"])
         marker = THEIRS.get(algo) or COLOURS.get(algo, UNKNOWN)[1]
@@ -149,9 +151,9 @@ def _notes(ours: list[Row]) -> list[str]:
     return [
         f"P = {sizes} nodes with a V100's compute in float32, slept (the seconds and their sources stand in "
         "conf/experiment/tradeoff_dilated.yaml); our messages on real TCP, "
-        f"{_times.slowed(ours)} ({COMMAND}). Filled: compress left out, as if it took no time; hollow, dotted: with "
-        "what it takes on one core of this CPU. A GPU lies between. The messages of these algorithms do not overlap "
-        "backward here, as BAGUA's do; local SGD averages weights every 8 steps." + _noise(ours),
+        f"{_times.slowed(ours)} ({COMMAND}). Filled: with what compress takes on one core of this CPU; hollow, dotted: "
+        "without, as if it took no time. A GPU lies between. The messages of these algorithms do not overlap backward "
+        "here, as BAGUA's do; local SGD averages weights every 8 steps." + _noise(ours),
         "Dense overlapped: buckets of 25 MB. DDP: its buckets by gloo, on the same links, but without their latency."
         + _alone(ours),
         "Published (grey): BAGUA (arXiv:2107.01499) over the best of DDP, Horovod and BytePS, VGG-16 on 16 servers of "
@@ -170,7 +172,7 @@ def _noise(ours: list[Row]) -> str:
         return ""
     (model, algo, _), own = max(seconds.items(), key=lambda one: max(one[1]) / min(one[1]))
     return (
-        " Compress was timed anew at each bandwidth, and hollow marks move by that too: "
+        " Compress was timed anew at each bandwidth, and filled marks move by that too: "
         f"most {_draw.algo_name(algo)} of {_draw.model_name(model)}, {min(own):.2g} to {max(own):.2g} s."
     )
 

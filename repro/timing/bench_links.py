@@ -42,10 +42,11 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
         return
     in_lab = config.cluster.name == "lab"
     bits_per_s = config.network.bits_per_s if in_lab else 0.0
-    # A full token bucket lets its bytes pass at once. A line cannot fit that step, so sizes near it are left out.
+    # A full token bucket lets its bytes pass at once, which no line can follow. Sizes are left out from a sixteenth of
+    # them, whose seconds on the link would be less than the latency, to eight times as many, of which they are little.
     # Where messages are held, it lets nothing through earlier.
     credit = lab.burst(bits_per_s) if in_lab and not config.cluster.held else 0
-    points = [{**point, "fitted": not credit < 4 * point["bytes"] < 16 * credit} for point in points]
+    points = [{**point, "fitted": not credit < 16 * point["bytes"] < 128 * credit} for point in points]
     fitted = [point for point in points if point["fitted"]]
     line = link_fit.fit([p["bytes"] for p in fitted], [p["seconds"] for p in fitted])
     out.mkdir(parents=True, exist_ok=True)
