@@ -128,7 +128,7 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
     if against_time and any(row.get("published_s") is not None for row in rows):
         views.append(("published_s", "test"))
     all_columns = columns(rows)
-    limits = _limits([of_column for _, of_column in all_columns])
+    bounds = limits([of_column for _, of_column in all_columns])
     figure, panels = _draw.blocks(len(views), len(all_columns), 1.55)
     for place, (x, what) in enumerate(views):
         for column, (title, of_column) in enumerate(all_columns):
@@ -148,7 +148,7 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
             ticks = MaxNLocator(6, integer=True) if x == "epoch" else MaxNLocator(5, steps=[1, 2, 5, 10])
             panel.xaxis.set_major_locator(ticks)
             whole = y == metric.ACCURACY.key and any(row["whole"] for row in ours)
-            if whole and (of_scale := limits.get(_scale(ours))):
+            if whole and (of_scale := bounds.get(scale(ours))):
                 panel.set_ylim(*of_scale)
             if x == "epoch":  # the same in loss and accuracy, of which reference curves have one alone
                 panel.set_xlim(right=1.05 * max(row["epoch"] for row in of_column))
@@ -170,26 +170,26 @@ def draw(rows: list[Row], algos: Sequence[str] = (), against_time: bool = True) 
     return figure
 
 
-def _limits(columns: Iterable[list[Row]]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Returns the accuracies, in percent, between which all columns with whole runs of one `_scale` are drawn."""
+def limits(columns: Iterable[list[Row]]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Returns the accuracies, in percent, between which all columns with whole runs of one `scale` are drawn."""
     told = ("algo", "nodes", "density", "batch_per_node", "schedule", "precision", "data")
     ends: dict[tuple[str, str], dict[tuple[object, ...], float]] = {}  # of whole runs, each at its last evaluation
     tops: dict[tuple[str, str], float] = {}
     for rows in columns:
-        scale = _scale(rows)
+        place = scale(rows)
         for row in rows:
             if (accuracy := row.get(metric.ACCURACY.key)) is not None:
                 percent = metric.ACCURACY.unit * accuracy
-                tops[scale] = max(tops.get(scale, 0.0), percent)
+                tops[place] = max(tops.get(place, 0.0), percent)
                 if row["whole"]:
-                    ends.setdefault(scale, {})[tuple(row.get(name) for name in told)] = percent
+                    ends.setdefault(place, {})[tuple(row.get(name) for name in told)] = percent
     return {
-        scale: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[scale] + END_POINTS / 10)
-        for scale, own in ends.items()
+        place: (min(max(own.values()) - END_POINTS, min(own.values()) - END_POINTS / 2), tops[place] + END_POINTS / 10)
+        for place, own in ends.items()
     }
 
 
-def _scale(column: Sequence[Row]) -> tuple[str, str]:
+def scale(column: Sequence[Row]) -> tuple[str, str]:
     """Returns what columns share whose accuracies compare: the network and the images, however encoded."""
     return column[0]["model"], column[0]["data"].partition(" (")[0]
 

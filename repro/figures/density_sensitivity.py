@@ -29,7 +29,10 @@ def table(results: Results) -> list[Row]:
 def draw(rows: list[Row]) -> Figure:
     columns = _curves.columns(rows)
     figure, panels = _draw.blocks(2, len(columns), 1.6)
-    looks = scale({row["density"] for row in rows if row["algo"] != "dense"})
+    bounds, looks = (
+        _curves.limits(mine for _, mine in columns),
+        scale({row["density"] for row in rows if row["algo"] != "dense"}),
+    )
     for place, y in enumerate(("train_loss", "test_accuracy")):
         for column, (title, mine) in enumerate(columns):
             panel = panels[place][column]
@@ -45,6 +48,8 @@ def draw(rows: list[Row]) -> Figure:
                 for density, (colour, marker) in looks.items():
                     chosen, label = [row for row in own if row["density"] == density], f"{name}, ρ = {density:g}"
                     _curves.line(panel, chosen, "epoch", y, "gtopk", color=colour, marker=marker, label=label)
+            if y == "test_accuracy" and (of_column := bounds.get(_curves.scale(mine))):
+                panel.set_ylim(*of_column)
             _curves.drops(panel, mine)
             panel.set_xlabel("epoch")
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -57,6 +62,7 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _draw.bands_note(figure),
         _moves(rows),
+        _curves.cut_note(rows),
         _curves.missing(rows, MODELS, "density_sensitivity"),
     )
     return figure

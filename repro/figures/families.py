@@ -24,7 +24,7 @@ ALSO = (  # whose runs have the first epochs too
     _maps.COMMAND,
 )
 WIDTH = "double"
-LABELS = ("test accuracy (%)", "bytes sent per node and step", "iteration (ms)")
+LABELS = ("test accuracy (%)", "bytes of the busiest node in a step", "iteration (ms)")
 SOURCES = {"modelled": "modelled", "simulated": "predicted"}  # iterations, by their rows' time_source
 RANGE = ("bytes_sent_least", "bytes_sent_most")  # over the steps, where messages depend on values
 FAMILIES = {  # colours are Okabe and Ito's
@@ -99,7 +99,7 @@ def draw(rows: list[Row]) -> Figure:
             panels[1].plot([row[name] for name in RANGE], [y, y], color=colour, linewidth=0.8)
         filled, hollow = (row[f"{name}_ms"] for name in NETWORKS)
         for panel, x, height, changes in (
-            (panels[1], row["bytes_sent"], y, {}),
+            (panels[1], row["busiest_bytes"] or row["bytes_sent"], y, {}),
             (panels[2], hollow, y + 0.2, {"markerfacecolor": "white", "label": "hollow: 10 Gbps"}),
             (panels[2], filled, y - 0.2, {}),
         ):
@@ -140,7 +140,7 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _of_accuracies(rows, names),
         _rules(rows, names),
-        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of rank 0's last step (where it does not send in each, "
+        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the busiest node's last step (where it does not send in each, "
         f"the mean of a period{ranges}).",
         *_family_seconds.notes(rows, names),
         f"Not run here: {', '.join(missing)}." if missing else "",

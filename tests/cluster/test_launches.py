@@ -1,5 +1,6 @@
 """What a launch leaves out, by the states of runs and by the queue, and what `repro status` says of what it sent."""
 
+import hashlib
 import json
 import os
 import shlex
@@ -12,7 +13,7 @@ from repro.cli import app
 from repro.cluster import slurm
 from repro.config.compose import compose
 from repro.config.schema import RunError
-from repro.runs import status, status_file
+from repro.runs import metrics, status, status_file
 from repro.runs.lock import Lock
 
 
@@ -42,6 +43,18 @@ def test_done_runs_are_left_out_and_only_picks_a_state(sweep, tmp_path):
     assert planned(None) == {str(c.folder) for c in configs[1:]}
     assert planned("failed") == {str(configs[1].folder)}
     assert planned("preempted") == set()
+
+
+def test_a_done_run_whose_metrics_were_changed_is_launched_again(sweep, tmp_path):
+    """Of equal length it was left out, where `repro run` trains it again."""
+    config = placed(sweep, tmp_path)[0]
+    finish(config)
+    (config.folder / "metrics.jsonl").write_text("{}\n")
+    reached = metrics.Position(3, hashlib.sha256(b"{}\n").hexdigest())
+    status_file.write(config.folder, "done", 5, 5, reached=reached)
+    assert status.states([config], tmp_path, False)[config.folder] == "done"
+    (config.folder / "metrics.jsonl").write_text("[]\n")
+    assert status.states([config], tmp_path, False)[config.folder] == "failed" == status_file.state(config.folder)
 
 
 def test_launches_of_a_finished_sweep_leave_it_as_it_is(sweep, tmp_path):
