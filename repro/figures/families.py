@@ -140,8 +140,8 @@ def draw(rows: list[Row]) -> Figure:
         *_draw.runs_note(rows),
         _of_accuracies(rows, names),
         _rules(rows, names),
-        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the busiest node's last step (where it does not send in each, "
-        f"the mean of a period{ranges}).",
+        "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the busiest node's last step (where it does not send in "
+        f"each, the mean of a period{ranges}).",
         *_family_seconds.notes(rows, names),
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
