@@ -27,6 +27,8 @@ ALSO = (
         for name in ("select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats", "many_nodes")
     ),
 )
+WIDTH = "double"
+PALE = 0.55  # opacity of short runs: many lie on one another
 DATA, IMAGES = "cifar10", 50_000
 WARMUP = (0.015625, 0.004)  # densities of the reference runs' first epochs, see results/reference_curves.yaml
 _FEW, _UNION, _RANDOM = "k entries an update", "up to k × P (Top-k, DGC)", "k random entries"
@@ -140,7 +142,7 @@ def draw(rows: list[Row]) -> Figure:
     figure, axes = _draw.panels(1, 2, height=2.5, sharey=True)
     for panel, x, label in zip(axes, ("moves", "sent"), ("an entry can move", "a node's entry is sent"), strict=True):
         _marks(panel, rows, x)
-        panel.set_xlabel(f"times {label}\nin the run")
+        panel.set_xlabel(f"times {label} in the run" if _draw.wide() else f"times {label}\nin the run")
     axes[0].set_ylabel("points below dense")
     _legend.draw(figure, _keys(rows))
     _legend.note(figure, *_notes(rows))
@@ -154,7 +156,7 @@ def _marks(panel: Axes, rows: list[Row], x: str) -> None:
         colour = MOMENTUM[row["momentum"]] if row["source"] == "trained" else _draw.PUBLISHED
         fill = colour if row["whole"] else "white"
         (mark,) = panel.plot(row[x], row["below_dense"], SHAPES[_shape(row)], color=colour, markersize=4)
-        mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="")
+        mark.set(markerfacecolor=fill, markeredgewidth=0.8, linestyle="", alpha=1.0 if row["whole"] else PALE)
     panel.set_xscale("log")
     panel.set_yscale("symlog", linthresh=1, linscale=0.6)
     gaps = [row["below_dense"] for row in rows]
@@ -196,7 +198,10 @@ def _notes(rows: list[Row]) -> list[str]:
         nodes = ", ".join(map(str, sorted({row["nodes"] for row in ours})))
         precisions = ", ".join(sorted({row["precision"] for row in ours}))
         datas = ", ".join(sorted({_draw.data_name(row["data"]) for row in ours}))
-        seeds = "a mark a run" + (", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else "")
+        whole = sum(row["whole"] for row in ours)
+        seeds = f"{whole} marks of whole runs, {len(ours) - whole} of short ones, a run each" + (
+            ", or the mean of n = 2 and more" if any(row["n"] > 1 for row in ours) else ""
+        )
         averaged = any(row["epochs_averaged"] > 1 for row in ours)
         mean = f"; before the learning rate drops means of {prefixes.EPOCHS} epochs" if averaged else ""
         known = [row for row in ours if row["gain"] and row["model"] in group_options("model")]
