@@ -40,14 +40,18 @@ def write_whole(file: Path, content: str | bytes) -> None:
 def alone(file: Path) -> BinaryIO:
     """Opens an empty file to write once nobody else writes it, as far as the file system has locks."""
     while True:
-        stream = open(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115  (who writes closes it)
+        open(file, "ab").close()  # makes it
+        try:
+            stream = open(file, "r+b")  # noqa: SIM115  (who writes closes it)
+        except FileNotFoundError:
+            continue  # another writer has moved it into its place
         with suppress(OSError):
             fcntl.flock(stream, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(stream.fileno()), os.stat(file)):
                 stream.truncate(0)
                 return stream
-        stream.close()  # another writer has moved it into its place
+        stream.close()
 
 
 @contextmanager
