@@ -27,7 +27,6 @@ ALSO = (
         for name in ("select_from_k_times_P", "batch_sensitivity", "families", "momentum", "wire_formats", "many_nodes")
     ),
 )
-WIDTH = "double"
 PALE = 0.55  # opacity of short runs: many lie on one another
 DATA, IMAGES = "cifar10", 50_000
 WARMUP = (0.015625, 0.004)  # densities of the reference runs' first epochs, see results/reference_curves.yaml

@@ -21,7 +21,7 @@ SMALL = ["data=synthetic", "data.train_images=128", "data.test_images=16", "data
 RUN = [sys.executable, "-m", "repro", "run"]
 HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 # Ten steps, after which ranks agree to stop, last seconds; the end of an epoch, where they do too, comes later.
-SLOW = ["data.train_images=1024", "data.image_size=32", "batch_per_node=16"]
+SLOW = ["data.train_images=4096", "data.image_size=32", "batch_per_node=64"]
 AT_ONCE = "Stopped; the same command goes on from the last checkpoint."
 SIDES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
