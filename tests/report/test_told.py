@@ -166,6 +166,12 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_table_has_it() -> No
     (dense,) = (g for g in summaries.load().groups("convergence") if (g.algo, g.nodes) == ("dense", 32))
     assert own.busiest_bytes and dense.busiest_bytes
     assert (ahead, times, n) == (pytest.approx(-kept[BELOW]), round(dense.busiest_bytes / own.busiest_bytes), kept["n"])
+    (large,) = (g for g in summaries.load().groups("many_nodes") if g.algo == "dense" and g.whole)
+    end, usual, ours = (100 * g.curve[-1]["test_accuracy"] for g in (large, dense, own))
+    over = told("Dense with updates as large (`lr=N`) ends N points above dense and N above gTop-k (n = N")
+    assert over == pytest.approx([large.settings["lr"], end - usual, end - ours, large.n], abs=0.0051)
+    short = told("ends [N points above dense](#N-nodes) on N nodes and N below dense with updates as large (n = N each")
+    assert short == pytest.approx([ours - usual, 32, 32, end - ours, 1], abs=0.051)
     (pair,) = told("in N bytes a pair (`algo.wire=gaps-bf16`)")
     assert pair == pytest.approx(own.busiest_bytes / (own.per_step["messages"] * own.per_step["k"]), abs=0.051)
     gains = [

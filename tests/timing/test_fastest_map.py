@@ -112,7 +112,7 @@ def gained(keys: list[str]) -> list[Config]:
 
 
 def test_an_algorithm_of_another_density_is_a_contender_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What keeps dense's accuracy on 32 nodes is not the map's density, and could not be on one."""
+    """What ended near dense on 32 nodes is not the map's density, and could not be on one."""
     file = tmp_path / "tradeoff.json"
     compress = {0.001: 0.01, 0.032: 0.02}
     monkeypatch.setattr(compress_time, "compress", lambda config, *_: compress.get(config.density, 0.0))

@@ -20,13 +20,15 @@ def test_what_is_typed_makes_the_updates_of_the_run(group: Group) -> None:
     assert to_target.inputs_alike(settings, config)
 
 
-def test_the_committed_run_that_keeps_denses_accuracy_on_32_nodes_is_named() -> None:
+def test_the_committed_runs_with_large_updates_on_32_nodes_are_named() -> None:
     ranked = compose(["model=resnet20", "nodes=32", "algo=dense,gtopk", "density=0.001"])
-    line = other_settings.said(0.85, ranked, COMMITTED)[1]
+    _, dense, line = other_settings.said(0.85, ranked, COMMITTED)
+    assert dense.startswith("  algo=dense lr=0.4  (")
     words = "algo=gtopk_corrected density=0.032 'density_warmup=[]' algo.gain=40 algo.wire=gaps-bf16"
     assert line.startswith(f"  {words}  (87.3 %; epoch 84, n = 1)")
     (own,) = compose(["model=resnet20", "nodes=32", *words.replace("'", "").split()])
-    assert other_settings.said(0.85, [*ranked, own], COMMITTED) == []
+    (large,) = compose(["model=resnet20", "nodes=32", "algo=dense", "lr=0.4"])
+    assert other_settings.said(0.85, [*ranked, own, large], COMMITTED) == []
 
 
 def test_those_named_are_on_the_images_of_those_that_are_ranked() -> None:
