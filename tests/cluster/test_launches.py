@@ -22,6 +22,13 @@ def sweep():
     return compose(SWEEP)
 
 
+def programs(folder, answers):
+    """Writes programs, each with what it answers in a shell that is in this folder."""
+    for name, text in answers.items():
+        (folder / name).write_text(f"#!/bin/sh\ncd {folder}\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
 def test_a_manifest_names_the_folder_that_a_run_has(tmp_path):
     """A run begun under its older name was submitted again while its job was in the queue."""
     words = ["experiment=convergence", "model=resnet20", "seed=0", "precision=bfloat16", "algo=gtopk"]
@@ -138,9 +145,7 @@ def test_launches_of_one_second_into_two_folders_have_two_names(sweep, tmp_path,
 def test_a_launched_run_that_never_began_is_listed(sweep, tmp_path, monkeypatch, capsys):
     """Where all tasks died at once, `repro status` said that there were no runs."""
     answers = {"squeue": "cat queue 2>&1 && [ ! -s queue ]", "sbatch": "echo 1", "scontrol": "echo MaxArraySize=1001"}
-    for program, text in answers.items():
-        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
-        (tmp_path / program).chmod(0o755)
+    programs(tmp_path, answers)
     (tmp_path / "queue").touch()
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     configs = placed(sweep, tmp_path / "runs")
@@ -167,9 +172,7 @@ def test_two_launches_at_once_submit_a_sweep_once(sweep, tmp_path, monkeypatch):
         "sbatch": f'sleep 0.5; echo >> sent; for arg in "$@"; do {names}; done >> queue; echo 1',
         "scontrol": "echo MaxArraySize=1001",
     }
-    for program, text in answers.items():
-        (tmp_path / program).write_text(f"#!/bin/sh\ncd {tmp_path}\n{text}\n")
-        (tmp_path / program).chmod(0o755)
+    programs(tmp_path, answers)
     (tmp_path / "queue").touch()
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     configs = placed(sweep, tmp_path / "runs")
