@@ -222,9 +222,8 @@ class Node:
             raise ConfigError("this state of the optimizer is from before distributed.wrap; load it before that call")
         what, used = "the optimizer", list(saved.get("used", []))  # files from before have none
         user_loop.check_place(saved, user_loop.place(self.algo, self.collective), what, WITHOUT)
-        fresh = user_loop.make(
-            self.algo, None, self.layers, torch.device("cpu")
-        )  # for its form: a GPU may have no room
+        # on the CPU, as its form alone is looked at, and a GPU may have no room for a second one
+        fresh = user_loop.make(self.algo, None, self.layers, torch.device("cpu"))
         user_loop.check_form(saved["state"], fresh, what)
         if used and len(used) != len(self.layers):
             raise ConfigError(

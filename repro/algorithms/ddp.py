@@ -82,8 +82,8 @@ class Algorithm(algorithms.Algorithm):
         if self.inner is not None:
             return self.inner.step(gradient, collective)
         if self.messages is None:
-            if self.hook == "fp16":  # divided before the sum, which could overflow, as by PyTorch's hook
-                return gradient.copy_(collective.all_reduce(gradient.half().div_(collective.size)))
+            if self.hook == "fp16":
+                return gradient.copy_(mean(gradient.half(), collective))
             return mean(gradient, collective)
         self.steps += 1
         if collective.size > 1:

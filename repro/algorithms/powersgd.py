@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from repro import algorithms
+from repro.comm import primitives
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, all_reduce, in_turn
 from repro.compression.error_feedback import narrowed
@@ -132,5 +133,5 @@ def mean(parts: list[Tensor], collective: Collective) -> list[Tensor]:
     """Averages the parts over all ranks in one all-reduce."""
     if not parts:
         return []
-    flat = collective.all_reduce(torch.cat([part.reshape(-1) for part in parts])).div_(collective.size)
+    flat = primitives.mean(torch.cat([part.reshape(-1) for part in parts]), collective)
     return [x.view(part.shape) for x, part in zip(flat.split([p.numel() for p in parts]), parts, strict=True)]

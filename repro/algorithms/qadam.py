@@ -11,7 +11,7 @@ from torch import Tensor
 from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.cost_formulas import Cost, scatter_reduce
-from repro.comm.primitives import compressed_scatter_reduce
+from repro.comm.primitives import compressed_scatter_reduce, mean
 from repro.compression.codecs import Sign
 from repro.compression.error_feedback import CompressionErrors
 
@@ -56,7 +56,7 @@ class Algorithm(algorithms.Algorithm):
         self.steps += 1
         frozen = collective.size > 1 and self.steps > self.warmup_steps
         if not frozen:
-            moved_by = collective.all_reduce(moved_by).div_(collective.size)
+            moved_by = mean(moved_by, collective)
             self.variance.lerp_(moved_by * moved_by, 1 - beta2)
         self.momentum.lerp_(moved_by, 1 - beta1)
         if frozen:

@@ -90,19 +90,18 @@ def draw(rows: list[Row]) -> Figure:
         "formats (algo.wire). Lower bounds: 2 (P-1)/P m float32 for dense; for the sparse ones a node's own k pairs "
         "of 8 bytes.",
         f"On one line: {'; '.join(' and '.join(names) for names in alike)}." if alike else "",
-        _means([row for row in rows if row["wire"] == "pairs"], {name for names in alike for name in names}),
+        _means([row for row in rows if row["wire"] == "pairs"]),
     )
     return figure
 
 
-def _means(rows: list[Row], names: set[str]) -> str:
-    """Says what the mean node sends on the most nodes with those of the algorithms `names` whose nodes are unlike."""
+def _means(rows: list[Row]) -> str:
+    """Says what the mean node sends on the most nodes with the algorithms whose nodes are unlike."""
     most = max((row["nodes"] for row in rows), default=0)
-    unlike = [row for row in rows if row["nodes"] == most and row["mean_bytes"] < row["busiest_bytes"]]
     told = [
         f"{_draw.algo_name(row['algo'])} {row['mean_bytes']:,.0f}"
-        for row in unlike
-        if any(name.startswith(_draw.algo_name(row["algo"])) for name in names)
+        for row in rows
+        if row["nodes"] == most and row["mean_bytes"] < row["busiest_bytes"]
     ]
     return f"On {most} nodes the mean node sends fewer: {', '.join(told)} bytes." if told else ""
 

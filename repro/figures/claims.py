@@ -130,35 +130,27 @@ def _moves(results: Results, pair: Pair, whole: bool) -> str:
 
 
 def _speed(results: Results) -> Iterator[Row]:
-    rows = speedups.table(results)
-    models = {_draw.model_name(row["model"]): row["model"] for row in _times.on_the_papers_node(results)}
+    found = speedups.factors(results)
     timed = [name for name in _draw.models() if name in results.paper["breakdown_gtopk_32_nodes"]]  # not the LSTM
-    for other, column, key in (
-        ("dense", "over dense", "over_dense_at_32"),
-        ("topk", "over Top-k", "over_topk_at_32"),
-    ):
+    for other, key in (("dense", "over_dense_at_32"), ("topk", "over_topk_at_32")):
         claim = results.paper["claims"][key]
         published = f"{claim['range'][0]:g}–{claim['range'][1]:g} ×, mean {claim['mean']:g}"
         for source, made_by in SOURCES.items():
-            got = [row for row in rows if row["source"] == source and row[column] is not None]
             factors = {
-                row["model"]: (
-                    speedups.dilated(results, models[row["model"]], other)
-                    if source == DILATED
-                    else intervals.point(row[column], "one time, not repeated")
-                )
-                for row in got
+                _draw.model_name(model): found[model, source, other]
+                for model in _draw.models()
+                if (model, source, other) in found
             }
             low, high = claim["range"]
             verdict = verdicts.within(
                 factors, low, high, list(map(_draw.model_name, timed)), _not_the_papers_node(results, source)
             )
             text = ", ".join(f"{name} {beside_limits(factor.mean, low, high)} ×" for name, factor in factors.items())
-            if source == DILATED and got:
+            if source == DILATED and factors:
                 why = "; ".join([verdict.why, f"{intervals.LEVEL} intervals: {_ends(factors)}", SLEPT])
                 verdict = replace(verdict, why=why)
-            what = f"gTop-k {column} on 32 nodes" + (", published node" if source == "simulated" else "")
-            if got or source != "measured":
+            what = f"gTop-k {speedups.OVER[other]} on 32 nodes" + (", published node" if source == "simulated" else "")
+            if factors or source != "measured":
                 n = min((factor.n for factor in factors.values()), default=None) if source == DILATED else None
                 yield _row(what, published, text, verdict, source, made_by, n)
 

@@ -29,10 +29,8 @@ def table(results: Results) -> list[Row]:
 def draw(rows: list[Row]) -> Figure:
     columns = _curves.columns(rows)
     figure, panels = _draw.blocks(2, len(columns), 1.6)
-    bounds, looks = (
-        _curves.limits(mine for _, mine in columns),
-        scale({row["density"] for row in rows if row["algo"] != "dense"}),
-    )
+    bounds = _curves.limits(mine for _, mine in columns)
+    looks = scale({row["density"] for row in rows if row["algo"] != "dense"})
     for place, y in enumerate(("train_loss", "test_accuracy")):
         for column, (title, mine) in enumerate(columns):
             panel = panels[place][column]

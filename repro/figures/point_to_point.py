@@ -34,7 +34,7 @@ def _row(
 ) -> Row:
     return {
         "source": source, "bytes": size, "seconds": seconds, "seconds_half_iqr": spread, "repeats": repeats,
-        "fitted": None if fitted is None else "yes" if fitted else "no",
+        "fitted": fitted,
     }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def draw(rows: list[Row]) -> Figure:
     parts = {source: [row for row in rows if row["source"] == source] for source in ("published", "fit", "measured")}
     _draw.published(panel, parts["published"], "bytes", "seconds", "dense", marker="", label="published fit")
     _draw.line(panel, parts["fit"], "bytes", "seconds", "gtopk", marker="", label="our fit")
-    fitted, others = ([row for row in parts["measured"] if row["fitted"] == word] for word in ("yes", "no"))
+    fitted, others = ([row for row in parts["measured"] if row["fitted"] == whether] for whether in (True, False))
     _draw.line(panel, fitted, "bytes", "seconds", "gtopk", linestyle="", label="measured")
     hollow = {"linestyle": "", "fillstyle": "none", "label": "measured, not in the fit"}
     _draw.line(panel, others, "bytes", "seconds", "gtopk", **hollow)

@@ -88,7 +88,7 @@ def states(configs: Iterable[Config], results: Path, submitting: bool) -> dict[P
     waiting, problem = queued(results)
     found = {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
     # looked at as closely as `repro run` does, which would train such a run again; `repro status` reads no whole file
-    damaged = [folder for folder, state in found.items() if state == "done" != status_file.state(folder)]
+    damaged = [folder for folder, state in found.items() if state == "done" and status_file.state(folder) != "done"]
     found |= dict.fromkeys(damaged, "failed")
     if problem and submitting and any(state in OPEN for state in found.values()):
         raise RunError(f"squeue: {problem}; nothing is submitted, as what waits is not known: try again later")

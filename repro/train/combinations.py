@@ -104,11 +104,11 @@ def of_probes(config: Config) -> Rules:
             "Leave probe_steps out, or type algo=dense or algo=powersgd",
         ),
         (
-            (config.bucket_mb is not None or config.hierarchical),
+            config.bucket_mb is not None or config.hierarchical,
             f"probe_steps={config.probe_steps} looks at whole gradients: leave bucket_mb and hierarchical out",
         ),
         (
-            (algo.corrected or algorithm.scales or groups.replaces_momentum(algo.name)),
+            algo.corrected or algorithm.scales or groups.replaces_momentum(algo.name),
             f"probe_steps={config.probe_steps} follows gradients and residuals; {named} also has momentum, a clip or a "
             "scale of its own here. Leave probe_steps out",
         ),

@@ -8,7 +8,6 @@ from thread_ranks import on_ranks
 from repro import algorithms
 from repro.comm.critical_paths import critical_paths
 from repro.config import compose
-from repro.config.compose import compose as configs
 from repro.timing import dry_run, node_profile
 
 LARGEST = torch.finfo(torch.float16).max
@@ -86,7 +85,7 @@ def test_weights_that_round_a_step_away_do_not_take_it_back() -> None:
 def test_a_path_through_buckets_is_that_through_each(nodes: int) -> None:
     """Beyond a power of two the butterfly's was a quarter too short, as one round was left out for all buckets."""
     words = ["algo=gtopk_butterfly", "bucket_mb=1", "scope=bucket", "model=resnet20", "density_warmup=[]"]
-    (config,) = configs([*words, f"nodes={nodes}", "node=paper", "cluster=lab"])
+    (config,) = compose.compose([*words, f"nodes={nodes}", "node=paper", "cluster=lab"])
     shapes = node_profile.layers(config)
     spans = algorithms.spans(config, shapes)
     parts = dry_run.in_parts(config, nodes, shapes, spans)

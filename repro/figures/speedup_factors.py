@@ -14,7 +14,6 @@ TITLE = "Speed-ups of gTop-k on 32 nodes"
 COMMAND = speedups.COMMAND
 ALSO = speedups.ALSO
 WIDTH = "double"
-OVER = ("dense", "topk")
 LOOKS: dict[str, dict[str, Any]] = {
     "published": {"color": _draw.PUBLISHED, "marker": "o"},
     DILATED: {"color": _draw.LOOKS["gtopk"].colour, "marker": _draw.LOOKS["gtopk"].marker},
@@ -25,24 +24,19 @@ SHIFTS = {"published": -0.25, DILATED: 0.0, "simulated": 0.25}  # one under the 
 
 def table(results: Results) -> list[Row]:
     """Returns one row for each network, source and algorithm that gTop-k is held against; intervals where repeated."""
-    found = _times.beside_the_paper(results)
-    rates = {(row["model"], row["source"], row["algo"]): row for row in found if row["nodes"] == speedups.NODES}
+    dilations = {
+        (row["model"], row["source"]): row["dilation"]
+        for row in _times.beside_the_paper(results)
+        if (row["nodes"], row["algo"]) == (speedups.NODES, "gtopk")
+    }
     rows = []
-    for model in _draw.models_of(found):
-        for source in LOOKS:
-            for other in OVER:
-                ours, theirs = rates.get((model, source, "gtopk")), rates.get((model, source, other))
-                if ours is None or theirs is None:
-                    continue
-                factor = speedups.dilated(results, model, other) if source == DILATED else None
-                known = factor is not None and factor.std is not None
-                rows.append({
-                    "model": model, "nodes": speedups.NODES, "source": source, "over": other,
-                    "factor": factor.mean if factor else ours["samples_per_s"] / theirs["samples_per_s"],
-                    "low": factor.low if factor and known else None, "high": factor.high if factor and known else None,
-                    "dilation": ours["dilation"],
-                    "repeats": min(ours["repeats"], theirs["repeats"]) if factor else None,
-                })  # fmt: skip
+    for (model, source, other), factor in speedups.factors(results).items():
+        known = factor.std is not None
+        rows.append({
+            "model": model, "nodes": speedups.NODES, "source": source, "over": other, "factor": factor.mean,
+            "low": factor.low if known else None, "high": factor.high if known else None,
+            "dilation": dilations[model, source], "repeats": factor.n if known else None,
+        })  # fmt: skip
     return rows
 
 
@@ -50,7 +44,7 @@ def draw(rows: list[Row]) -> Figure:
     figure, panels, _ = _draw.grid(2, columns=1, height=2.1)
     models = _draw.models_of(rows)
     sources = [source for source in LOOKS if any(row["source"] == source for row in rows)]
-    for panel, other in zip(panels, OVER, strict=True):
+    for panel, other in zip(panels, speedups.OVER, strict=True):
         for source in sources:
             mine = [row for row in rows if (row["source"], row["over"]) == (source, other)]
             places = [models.index(row["model"]) + SHIFTS[source] for row in mine]
