@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed.tensor
 import torchrun_loops
 from torchrun_loops import network
 
@@ -75,9 +74,11 @@ def test_a_model_with_the_hook_can_be_copied_and_saved(alone, tmp_path):
 
 def test_a_model_of_which_a_rank_holds_a_part_is_refused(alone):
     """All ranks' parts became those of the first, and each step averaged entries that have nothing in common."""
+    from torch.distributed.tensor import distribute_module  # for two seconds, in one worker
+
     sharded = torch.nn.Linear(10, 4)
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
-    torch.distributed.tensor.distribute_module(sharded, mesh)
+    distribute_module(sharded, mesh)
     optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
     with pytest.raises(ConfigError, match="the model has a DTensor: each rank holds a part of it"):
         distributed.wrap(sharded, optimizer, "gtopk")

@@ -79,7 +79,8 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
 
 def test_a_job_that_slurm_suspends_for_longer_than_a_collective_may_wait_goes_on(cluster, tmp_path):
     quick = [word for word in TINY if not word.startswith("timeout_s")]
-    sweep = Sweep(cluster, tmp_path, [*quick, "steps=300", "algo=gtopk", "nodes=2", "timeout_s=8"])
+    quick += ["data.image_size=8", "timeout_s=8"]
+    sweep = Sweep(cluster, tmp_path, [*quick, "steps=300", "algo=gtopk", "nodes=2"])
     (config,) = sweep.configs()
     sweep.launch(*OPTIONS)
     sweep.wait_step(config, 3, PATIENCE)
@@ -120,8 +121,8 @@ def test_more_runs_than_an_array_may_have_tasks(cluster, tmp_path):
 
 
 def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
-    """Two pipelines of two stages, a process each: the same bits whatever started them, and nothing to type for it."""
-    piped = ["nodes=4", "stages=2", "cuts=[5]", "algo=gtopk", "steps=4"]
+    """Two stages, a process each: the same bits whatever started them, and nothing to type for it."""
+    piped = ["nodes=2", "stages=2", "cuts=[5]", "algo=gtopk", "steps=4"]
     sweep = Sweep(cluster, tmp_path, [*TINY, *piped])
     (config,) = sweep.configs()
     sweep.launch(*OPTIONS)
@@ -129,7 +130,7 @@ def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
     assert sweep.state(config) == "done", sweep.logs()
 
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*torchrun(4, tmp_path / "logs"), "-m", "repro", "run", *TINY, *piped, "results=torchrun"]
+    command = [*torchrun(2, tmp_path / "logs"), "-m", "repro", "run", *TINY, *piped, "results=torchrun"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     other = dataclasses.replace(config, results="torchrun")

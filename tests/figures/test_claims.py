@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any
 
+import committed_results
 import made_up_groups
 import made_up_results
 import pytest
 
 from repro.figures import claims, speedups
-from repro.report import summaries
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -200,14 +200,18 @@ def test_a_factor_shows_on_which_side_of_a_published_end_it_lies(factor: float, 
 
 
 def test_the_simulated_speedup_shows_that_it_is_below_the_published_ones() -> None:
-    rows = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k over Top-k on 32 nodes")]
+    rows = [
+        row
+        for row in claims.table(committed_results.load())
+        if row["claim"].startswith("gTop-k over Top-k on 32 nodes")
+    ]
     simulated = next(row["ours"] for row in rows if row["source"] == "simulated")
     assert "VGG-16 1.099 ×, AlexNet 1.11 ×" in simulated
 
 
 def test_the_table_of_speedups_and_the_claims_state_the_same_factors() -> None:
     """The least of n repeats, their median and their mean differ: both places take what the interval is of."""
-    results = summaries.load()
+    results = committed_results.load()
     rows = [row for row in speedups.table(results) if row["source"] == "measured, dilated"]
     for column, key in (("over dense", "over_dense_at_32"), ("over Top-k", "over_topk_at_32")):
         claim = f"gTop-k {column} on 32 nodes"
@@ -221,7 +225,7 @@ def test_a_speedup_of_some_networks_can_only_fail_the_claim() -> None:
     """Of VGG-16 and AlexNet alone the range was "reproduced", which the other two miss. The LSTM is never asked for."""
 
     def judged_of(*models: str) -> tuple[str, str]:
-        data = summaries.load()
+        data = committed_results.load()
         groups = [one for one in data.summaries["dilated"]["groups"] if one["settings"]["model"]["name"] in models]
         some = dataclasses.replace(data, summaries={"dilated": {"groups": groups}})
         rows = [row for row in claims.table(some) if row["claim"] == "gTop-k over dense on 32 nodes"]
@@ -244,7 +248,7 @@ def test_a_speedup_of_one_repeat_is_shown_and_decides_nothing() -> None:
 
 def test_a_crossover_names_its_m_and_what_smaller_ones_give() -> None:
     """The factors of the committed measurement: they cross at P = 8 for the largest m alone."""
-    (row,) = [row for row in claims.table(summaries.load()) if row["claim"].startswith("gTop-k (tree)")]
+    (row,) = [row for row in claims.table(committed_results.load()) if row["claim"].startswith("gTop-k (tree)")]
     assert row["claim"] == "gTop-k (tree) is faster than Top-k from P = 8, m = 25.6 million"
     largest, *smaller = row["ours"].split("; ")
     assert [part.split(":")[0] for part in largest.split(", ")] == ["P = 4", "P = 8", "P = 16", "P = 32"]

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Sequence
 
+import committed_results
 import pytest
 
 from repro import figures
-from repro.report import page_parts, summaries, write_items
+from repro.report import page_parts, write_items
 from repro.report.summaries import Results
 from repro.tables import Row
 
-DATA = summaries.load()
+DATA = committed_results.load()
 WORDS = {  # of the command that writes a summary, if no experiment is called as it is
     "algorithms": "summaries/algorithms.json",
     "lab/dilated/collectives": "lab/dilated/collectives.jsonl",

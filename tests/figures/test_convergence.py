@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import committed_results
 import made_up_groups
 import made_up_results
 import matplotlib.style
@@ -232,7 +233,7 @@ def test_a_whole_run_at_another_rate_or_batch_does_not_stand_for_the_usual_one()
 
 def test_what_the_file_of_an_algorithm_says_is_no_variant_of_it() -> None:
     names = ("families", "density_sensitivity", "batch_sensitivity", "language", "select_from_k_times_P")
-    committed = [group for name in names for group in summaries.load().groups(name)]
+    committed = [group for name in names for group in committed_results.load().groups(name)]
     assert len({group.algo for group in committed}) > 20
     others = {group.algo for group in committed if not as_published(group.settings)}
     assert not others, "each is as the defaults of today have it"

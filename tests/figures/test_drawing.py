@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import committed_results
 import made_up_groups
 import made_up_results
 import matplotlib.style
@@ -24,10 +25,10 @@ from repro.config import groups
 from repro.config.schema import ConfigError
 from repro.figures import convergence, density_sensitivity
 from repro.figures._draw import INK, PUBLISHED
-from repro.report import summaries, write_items
+from repro.report import write_items
 from repro.report.summaries import Results
 
-COMMITTED = summaries.load()
+COMMITTED = committed_results.load()
 ITEMS = [item for item in figures.load() if item.draw]
 SMALLEST = 5.5  # points
 IDS = {name for name in groups.group_options("algo") if groups.title("algo", name) != name}
@@ -270,7 +271,7 @@ def test_a_measured_time_has_a_bar_of_half_its_quartiles_range_to_either_side() 
     (item,) = (item for item in ITEMS if item.name == "point_to_point")
     figure, _ = committed(item, item.width)
     segments = [one for axes in figure.axes for bars in axes.collections for one in bars.get_segments()]
-    spread = [row["seconds_half_iqr"] for row in item.table(summaries.load()) if row["source"] == "measured"]
+    spread = [row["seconds_half_iqr"] for row in item.table(committed_results.load()) if row["source"] == "measured"]
     assert [high[1] - low[1] for low, high in segments] == pytest.approx([2 * half for half in spread])
 
 

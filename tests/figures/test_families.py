@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import committed_results
 import made_up_results
 import pytest
 from made_up_groups import MACHINE, group, on_both_networks, whole
@@ -12,7 +13,6 @@ from test_unlike_runs import changed, drawn
 
 from repro import figures
 from repro.figures._family_seconds import NETWORKS
-from repro.report import summaries
 from repro.report.summaries import Results
 
 OTHER = MACHINE | {"cpu": "Another processor"}
@@ -56,7 +56,10 @@ def test_bytes_within_one_power_of_ten_have_ticks() -> None:
 
 def test_no_marker_is_cut_by_an_axis() -> None:
     """The limits had been those of the centres of the marks, and a margin of the rows' number."""
-    for results in (summaries.load(), Results({}, {"families": {"groups": [on_both_networks(group("vgg16", "ddp"))]}})):
+    for results in (
+        committed_results.load(),
+        Results({}, {"families": {"groups": [on_both_networks(group("vgg16", "ddp"))]}}),
+    ):
         (item,) = figures.load(["families"])
         figure, _ = figures.drawn(item, item.table(results))
         assert all(inside(axes) for axes in figure.axes)
@@ -137,7 +140,9 @@ def test_rows_say_whose_seeds_and_rules_they_have() -> None:
     """Dense of three seeds had stood above what was better than dense of the seed that both had."""
     (item,) = figures.load(["families"])
     rows = [
-        row for row in item.table(summaries.load()) if row["algo"] in ("dense", "qsgd", "fp16", "randomk", "onebit")
+        row
+        for row in item.table(committed_results.load())
+        if row["algo"] in ("dense", "qsgd", "fp16", "randomk", "onebit")
     ]
     figure, notes = figures.drawn(item, rows)
     said = " ".join(notes)

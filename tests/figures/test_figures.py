@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import committed_results
 import made_up_results
 import odd_results
 import pytest
@@ -13,7 +14,7 @@ from repro.figures import _lab, tree_schedule
 from repro.report import summaries
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMITTED = summaries.load()
+COMMITTED = committed_results.load()
 ITEMS = figures.load()
 FIGURES = [item for item in ITEMS if item.draw]
 TABLES = [item for item in ITEMS if not item.draw]

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import committed_results
 import made_up_results
 import pytest
 
 from repro.figures import _legend, momentum
-from repro.report import summaries
 from repro.report.group import Group
 from repro.report.momentum import AFTER, NONE
 from repro.report.summaries import Results
@@ -96,7 +96,7 @@ def test_a_compressed_schedule_and_other_images_have_panels_of_their_own() -> No
 
 def of_32(algo: str) -> Group:
     """Returns the committed run of the paper's rule, whose settings are whole."""
-    groups = [group for group in summaries.load().groups("momentum") if (group.nodes, group.algo) == (32, algo)]
+    groups = [group for group in committed_results.load().groups("momentum") if (group.nodes, group.algo) == (32, algo)]
     papers = [group for group in groups if group.settings["algo"]["options"].get("residual", "paper") == "paper"]
     return next(group for group in papers if group.settings["momentum"] == 0.9)
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
+import committed_results
 import pytest
 from matplotlib.colors import to_hex
 
 from repro.figures import _rates, allreduce_time, scaling_efficiency, throughput
 from repro.iteration_time import DILATED
-from repro.report import summaries
 
-DATA = summaries.load()
+DATA = committed_results.load()
 SOURCES = {"published, in grey", "simulated, in colour", "measured, time dilated", "as plotted by the authors"}
 
 

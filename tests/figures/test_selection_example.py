@@ -1,10 +1,11 @@
 """The merges of the tree follow from what the nodes selected, and the entries that are shown have all fates."""
 
+import committed_results
+
 from repro import figures
 from repro.figures import selection_example as example
-from repro.report import summaries
 
-COMMITTED = summaries.load()
+COMMITTED = committed_results.load()
 
 
 def test_the_merges_end_with_what_was_recorded() -> None:

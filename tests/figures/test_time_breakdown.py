@@ -1,10 +1,12 @@
 """What the breakdown says of its bars: nodes, batch, whose compute, and why dense stands alone."""
 
+import committed_results
+
 from repro.figures import _times, time_breakdown
 from repro.report import summaries
 
 PAPER = summaries.paper()
-ROWS = time_breakdown.table(summaries.load())
+ROWS = time_breakdown.table(committed_results.load())
 FIGURE = time_breakdown.draw(ROWS)
 NOTES = " ".join(FIGURE.notes)
 
@@ -29,5 +31,7 @@ def test_where_the_paper_has_two_computes_the_note_has_both() -> None:
 def test_a_network_without_published_compression_says_why_dense_is_alone() -> None:
     assert "LSTM: ours are of dense alone, as no compression of it is published" in NOTES
     assert _times.without_compress([row for row in ROWS if row["model"] != "lstm"]) == ""
-    listed = [row for row in _times.dilated(summaries.load()) if (row["model"], row["algo"]) == ("lstm", "gtopk")]
+    listed = [
+        row for row in _times.dilated(committed_results.load()) if (row["model"], row["algo"]) == ("lstm", "gtopk")
+    ]
     assert listed and {row["node"] for row in listed} == {"paper_compute"}, "the table that the note names has them"

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import committed_results
 import made_up_groups
 import made_up_results
 import pytest
@@ -182,8 +183,8 @@ def test_the_papers_iterations_are_of_its_network_batch_and_density(settings: di
 
 
 def test_all_that_the_dilated_lab_committed_of_the_papers_node_is_as_the_paper_timed() -> None:
-    rows = [row for row in _times.dilated(summaries.load()) if _times.PLACE.items() <= row.items()]
-    assert _times.on_the_papers_node(summaries.load()) == rows and rows
+    rows = [row for row in _times.dilated(committed_results.load()) if _times.PLACE.items() <= row.items()]
+    assert _times.on_the_papers_node(committed_results.load()) == rows and rows
 
 
 def test_the_published_parts_of_32_nodes_stand_beside_runs_on_as_many() -> None:

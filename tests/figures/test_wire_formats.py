@@ -2,17 +2,17 @@
 
 from typing import Any
 
+import committed_results
 import made_up_groups
 import pytest
 
 from repro.figures import wire_formats
-from repro.report import summaries
 from repro.report.group import Group
 from repro.report.summaries import Results
 
 
 def test_formats_stand_beside_pairs_of_their_seeds() -> None:
-    committed = summaries.load()
+    committed = committed_results.load()
     like = next(group for group in committed.groups("convergence") if (group.algo, group.whole) == ("gtopk", True))
     whole = made_up(like, [0], "pairs", [0.5], epochs=141)
     halved = made_up(like, [2], "pairs", [0.9], epochs=15, batch_per_node=16)
@@ -43,7 +43,7 @@ def test_formats_stand_beside_pairs_of_their_seeds() -> None:
 
 def test_a_run_of_a_few_steps_does_not_take_the_place_of_the_others() -> None:
     """As of `experiment=wire_formats steps=150`, whose end no other run has evaluated."""
-    committed = summaries.load()
+    committed = committed_results.load()
     own = committed.summaries["wire_formats"]["groups"]
     like = committed.groups("wire_formats")[0]
     short = made_up(like, [0], "pairs", [0.2], epochs=1, steps=150)
@@ -57,7 +57,7 @@ def test_a_run_of_a_few_steps_does_not_take_the_place_of_the_others() -> None:
 
 
 def test_at_the_high_rate_the_last_five_epochs_are_averaged_and_after_it_the_last_alone_counts() -> None:
-    committed = summaries.load()
+    committed = committed_results.load()
     like = next(group for group in committed.groups("convergence") if (group.algo, group.whole) == ("gtopk", True))
     for epochs, averaged in ((15, 5), (141, 1)):
         pairs, packed = (made_up(like, [0], wire, [0.5], epochs=epochs) for wire in ("pairs", "packed"))
@@ -73,7 +73,7 @@ def test_at_the_high_rate_the_last_five_epochs_are_averaged_and_after_it_the_las
 
 
 def test_without_runs_there_are_no_rows() -> None:
-    committed = summaries.load()
+    committed = committed_results.load()
     made = {"convergence": committed.summaries["convergence"]}
     assert wire_formats.table(Results(committed.paper, made, committed.reference)) == []
 
@@ -97,6 +97,6 @@ def made_up(
 def test_runs_that_have_no_accuracy_are_left_out() -> None:
     """As of `experiment=wire_formats model=lstm_small`, which has a perplexity."""
     text = made_up_groups.read(made_up_groups.group("lstm_small", "gtopk"))
-    committed = summaries.load()
+    committed = committed_results.load()
     made = {"wire_formats": {"groups": [text]}, "convergence": {"groups": [text]}}
     assert wire_formats.table(Results(committed.paper, made, committed.reference)) == []

@@ -6,6 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import committed_results
 import made_up_results
 import pytest
 from chromium_page import Page
@@ -13,7 +14,7 @@ from without_torch import without_torch
 
 from repro import figures
 from repro.config import groups
-from repro.report import html, summaries
+from repro.report import html
 
 OVERFLOWING = """
 [...document.querySelectorAll("body *")].filter(one => !one.closest(".scroll") && !one.closest("svg")
@@ -61,7 +62,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "committed":
         without_torch("report", "--out", str(file))
         return file
-    made, committed = made_up_results.everything(), summaries.load()
+    made, committed = made_up_results.everything(), committed_results.load()
     names = {item.name for item in figures.load() if not item.table(committed)}
     html.write(dataclasses.replace(made, summaries={n: s for n, s in made.summaries.items() if n in names}), file)
     return file

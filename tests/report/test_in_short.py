@@ -4,6 +4,7 @@ import copy
 import dataclasses
 from typing import Any
 
+import committed_results
 import made_up_groups
 import pytest
 
@@ -13,7 +14,7 @@ from repro.report.summaries import Results
 
 @pytest.fixture(scope="module")
 def before() -> Results:
-    return summaries.load()
+    return committed_results.load()
 
 
 def whole_run(data: Results, algo: str) -> dict[str, Any]:

@@ -5,11 +5,12 @@ import statistics
 from collections import Counter
 from types import ModuleType
 
+import committed_results
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from repro.report import intervals, summaries
+from repro.report import intervals
 
 DEGREES = (*range(1, 11), 12, 15, 20, 30, 60, 120)  # of textbook tables of Student's t
 POINTS = st.floats(-50, 50).map(lambda value: round(value, 2))
@@ -132,7 +133,7 @@ def test_noise_is_that_between_repeats_of_one_setting() -> None:
 
     assert intervals.noise_of_repeats([run(90.0), run(90.3), run(50.0, 8)]) == pytest.approx(0.3)
     assert intervals.noise_of_repeats([run(90.0), run(50.0, 8)]) is None
-    reference = summaries.load().reference
+    reference = committed_results.load().reference
     committed = intervals.noise_of_repeats(reference)
     settings = Counter(
         (one["model"], *(str(one[name]) for name in ("algo", "density", "nodes", "batch_per_node", "lr")))

@@ -4,13 +4,14 @@ import dataclasses
 import shlex
 from typing import Any
 
+import committed_results
 import pytest
 from made_up_groups import whole
 from typer.testing import CliRunner
 
 from repro import cli
 from repro.config.compose import typed
-from repro.report import missing_runs, same_settings, summaries
+from repro.report import missing_runs, same_settings
 from repro.report.summaries import Results
 
 # committed are whole runs of seed 0; nobody trains the other
@@ -18,7 +19,7 @@ SWEEP = ["experiment=convergence", "model=resnet20", "data=cifar10", "nodes=4", 
 
 
 def test_each_line_makes_one_run_and_all_are_those_that_no_summary_has() -> None:
-    sweep, results = typed(SWEEP), summaries.load()
+    sweep, results = typed(SWEEP), committed_results.load()
     done = CliRunner().invoke(cli.app, ["results", "missing", *SWEEP])
     assert done.exit_code == 0, done.output
     made = []

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import committed_results
 import made_up_groups
 import made_up_results
 import pytest
@@ -10,7 +11,7 @@ from told_in_paper import told
 
 from repro.config import groups
 from repro.config.compose import compose
-from repro.report import near_dense, summaries
+from repro.report import near_dense
 from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
@@ -155,7 +156,7 @@ def test_the_longest_runs_are_those_of_the_figures_nodes() -> None:
 
 
 def test_how_far_single_runs_may_lie_apart_is_told_on_the_planners_page() -> None:
-    results = summaries.load()
+    results = committed_results.load()
     pair = near_dense.longest(results, "oktopk", DENSITY)
     assert pair is not None and pair.epochs == 5
     ends = near_dense.endings(results, 4, DENSITY)

@@ -10,6 +10,7 @@ import sys
 from html import escape
 from pathlib import Path
 
+import committed_results
 import made_up_groups
 import made_up_results
 import pytest
@@ -122,7 +123,7 @@ def test_without_a_run_the_claims_alone_are_told() -> None:
 
 def test_readme_and_report_tell_the_result_in_three_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "gallery", lambda _: "")  # which takes long to draw
-    data = summaries.load()
+    data = committed_results.load()
     told = in_short.sentences(data, figures.load(["claims"])[0].table(data))
     assert len(told) == 3 and all(re.search(r"\d", one) and one.endswith(".") for one in told)
     readme, page = (ROOT / "README.md").read_text(), html.page(data)
@@ -132,7 +133,7 @@ def test_readme_and_report_tell_the_result_in_three_sentences(monkeypatch: pytes
 
 
 def test_more_seeds_on_other_images_are_told_beside_the_originals() -> None:
-    data = summaries.load()
+    data = committed_results.load()
     jpegs = [
         group
         for group in data.groups("convergence")
@@ -151,7 +152,7 @@ def test_more_seeds_on_other_images_are_told_beside_the_originals() -> None:
 
 
 def test_an_iteration_without_a_dense_one_beside_it_has_its_time_alone() -> None:
-    data = summaries.load()
+    data = committed_results.load()
     relaxed = [
         group for group in data.summaries["relaxations"]["groups"] if group["settings"]["algo"]["name"] == "topk"
     ]
@@ -182,7 +183,7 @@ def test_the_reference_has_every_key_option_and_command() -> None:
 
 def test_an_algorithm_is_told_beside_dense_over_the_schedule_as_written_where_both_have_it() -> None:
     """PowerSGD had 65.86 %, compressed to 3 epochs, where 15 of the whole schedule's were committed."""
-    data = summaries.load()
+    data = committed_results.load()
     told = re.findall(
         r"\| `algo=(\w+)` \|(?:(?!`algo=).)*?\n\| accuracy \| ([\d.]+) %"
         r"(?:, where dense (?:of the same seeds? )?has ([\d.]+) %)? \(([^\n]*)\n",

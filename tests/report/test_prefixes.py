@@ -3,11 +3,12 @@
 import dataclasses
 import statistics
 
+import committed_results
 import pytest
 from made_up_groups import run
 
 from repro.figures import claims, momentum, select_from_k_times_P
-from repro.report import prefixes, same_settings, summaries
+from repro.report import prefixes, same_settings
 from repro.report.group import Group
 from repro.report.summaries import Results
 
@@ -15,7 +16,7 @@ OF = "select_from_k_times_P"
 
 
 def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
-    committed = summaries.load()
+    committed = committed_results.load()
     trained = [group for group in committed.groups("convergence") if group.whole and group.nodes == 4]
     topk = next(group for group in trained if group.algo == "topk" and group.encoded)
     chosen = next(group for group in committed.groups(OF) if group.algo == "gtopk_from_topk" and not group.whole)
@@ -42,7 +43,7 @@ def test_a_whole_run_stands_beside_those_that_convergence_trained() -> None:
 
 
 def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
-    whole = (group for group in summaries.load().groups("convergence") if group.whole and group.nodes == 4)
+    whole = (group for group in committed_results.load().groups("convergence") if group.whole and group.nodes == 4)
     topk = next(group for group in whole if group.algo == "topk" and not group.encoded)
     assert (topk.n, topk.seeds) == (1, [0])
     again = dataclasses.replace(
@@ -56,7 +57,9 @@ def test_a_seed_that_was_trained_twice_counts_once_with_its_mean() -> None:
 
 def test_of_seeds_that_kept_their_mean_alone_there_is_the_mean() -> None:
     """As of convergence.json's first groups: with these, the momentum figure ended in a traceback."""
-    old = next(group for group in summaries.load().groups("convergence") if group.n == 2 and not group.seed_accuracies)
+    old = next(
+        group for group in committed_results.load().groups("convergence") if group.n == 2 and not group.seed_accuracies
+    )
     last = old.curve[-1]
     (pooled,) = prefixes.at_epoch([old], old.epochs)
     assert (pooled.n, pooled.accuracies) == (2, {})
@@ -77,7 +80,7 @@ def test_of_seeds_that_kept_their_mean_alone_there_is_the_mean() -> None:
 
 def test_a_run_that_was_evaluated_more_seldom_is_not_compared_by_a_mean() -> None:
     """Its one evaluation stood beside means of five, where accuracy moves by points from one epoch to the next."""
-    committed = summaries.load()
+    committed = committed_results.load()
     like = next(group for group in committed.groups("convergence") if group.whole and group.algo == "topk")
     seldom = dataclasses.replace(like, curve=[row for row in like.curve if row["epoch"] % 5 == 0], seed_accuracies=[])
     assert [one.n for one in prefixes.at_epoch([seldom], 15)] == [1]
@@ -86,20 +89,24 @@ def test_a_run_that_was_evaluated_more_seldom_is_not_compared_by_a_mean() -> Non
 
 
 def test_seeds_on_other_images_are_not_of_one_setting() -> None:
-    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    topk = next(
+        group for group in committed_results.load().groups("convergence") if group.whole and group.algo == "topk"
+    )
     same, other = dataclasses.replace(topk, seeds=[1]), dataclasses.replace(topk, seeds=[2], fingerprint="another")
     old = dataclasses.replace(topk, seeds=[3], fingerprint="")
     pooled = prefixes.at_epoch([topk, other, same, old], 15)
     assert [sorted(one.accuracies) for one in pooled] == [[0, 1, 3], [2]]
 
-    committed = summaries.load()
+    committed = committed_results.load()
     renamed = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
     found = prefixes.with_whole_runs(results(committed, [renamed], [topk]), OF)
     assert [group.data for group in found] == [renamed.data]
 
 
 def test_a_run_on_other_images_stays_beside_the_committed_one() -> None:
-    topk = next(group for group in summaries.load().groups("convergence") if group.whole and group.algo == "topk")
+    topk = next(
+        group for group in committed_results.load().groups("convergence") if group.whole and group.algo == "topk"
+    )
     other = dataclasses.replace(topk, data="cifar10 (original)", fingerprint="another")
     again = dataclasses.replace(topk, runs=["again"])
     there = {"groups": [vars(topk)]}
@@ -111,7 +118,7 @@ def test_a_run_on_other_images_stays_beside_the_committed_one() -> None:
 
 
 def test_a_prefix_has_the_whole_runs_of_its_setting_at_its_last_epoch() -> None:
-    groups = summaries.load().groups("convergence")
+    groups = committed_results.load().groups("convergence")
     begun = [group for group in groups if prefixes.is_prefix(group)]
     assert begun and all(group.schedule.startswith("first ") for group in begun)
     assert not any(group.schedule.startswith("first ") for group in groups if group not in begun)

@@ -2,10 +2,12 @@
 
 import dataclasses
 
-from repro.config.compose import compose
-from repro.report import reference_curves, summaries
+import committed_results
 
-RUNS = summaries.load().reference
+from repro.config.compose import compose
+from repro.report import reference_curves
+
+RUNS = committed_results.load().reference
 
 
 def jobs(model: str, batch: int, nodes: int, lr: float = 0.1) -> set[int]:

@@ -3,15 +3,16 @@
 import dataclasses
 import shlex
 
+import committed_results
 import pytest
 
 from repro.config.compose import typed
-from repro.report import repeat, same_settings, summaries
+from repro.report import repeat, same_settings
 from repro.report.summaries import Results
 
 TRAINED = [
     (name, group)
-    for name, group in summaries.load().all_groups()
+    for name, group in committed_results.load().all_groups()
     if group.curve and group.curve[-1]["step"] >= repeat.LEAST
 ]
 

@@ -3,11 +3,12 @@
 import functools
 import statistics
 
+import committed_results
 import pytest
 from told_in_paper import told
 
 from repro.figures import claims, gap_over_moves, whole_schedules
-from repro.report import reference_curves, summaries
+from repro.report import reference_curves
 from repro.tables import Row
 
 END, DROPPED, BELOW, LOSS = "end (%)", "after the first drop (%)", "below dense (points)", "training loss"
@@ -17,7 +18,7 @@ MOVES, SENT = "times an entry moves", "a node's entry is sent"
 
 @functools.cache
 def rows() -> list[Row]:
-    return whole_schedules.table(summaries.load())
+    return whole_schedules.table(committed_results.load())
 
 
 def row(algorithm: str, nodes: int = 4, data: str = "CIFAR-10 (JPEG folder)", **more: object) -> Row:
@@ -68,7 +69,7 @@ def test_k_of_all_that_are_gathered_end_where_the_table_has_them() -> None:
     )
     assert said == pytest.approx([*(row(name)[END] for name in ("k of k × P", "gTop-k", "Top-k")), 3], abs=0.0051)
     assert {row(name)["n"] for name in ("k of k × P", "gTop-k", "Top-k")} == {3}
-    claim = next(one for one in claims.table(summaries.load()) if "k of the k × P entries" in one["claim"])
+    claim = next(one for one in claims.table(committed_results.load()) if "k of the k × P entries" in one["claim"])
     assert claim["verdict"] == "reproduced"
 
 
@@ -99,11 +100,13 @@ def test_vgg16_is_told_as_the_table_has_it() -> None:
     other = row("dense", data="CIFAR-10", model="VGG-16", source="reference")
     curves = [
         run["test_accuracy"]
-        for run in reference_curves.nearest(summaries.load().reference, "vgg16", 128, 0.1, 4)
+        for run in reference_curves.nearest(committed_results.load().reference, "vgg16", 128, 0.1, 4)
         if (reference_curves.algo(run), run["nodes"]) == ("dense", 4)
     ]
     trained = [
-        group for group in summaries.load().groups("convergence") if (group.model, group.algo) == ("vgg16", "dense")
+        group
+        for group in committed_results.load().groups("convergence")
+        if (group.model, group.algo) == ("vgg16", "dense")
     ]
     (weights,) = (group for group in trained if group.settings.get("weight_decay_of") == "weights")
     (usual,) = (group for group in trained if group.whole)
@@ -126,7 +129,7 @@ def test_vgg16_is_told_as_the_table_has_it() -> None:
 
 
 def test_the_decay_of_weights_alone_is_told_as_the_summaries_have_it() -> None:
-    found = summaries.load()
+    found = committed_results.load()
     dense = [
         group
         for group in found.groups("convergence")
@@ -162,11 +165,11 @@ def test_32_nodes_are_told_as_the_table_has_them() -> None:
 def test_a_density_that_grows_with_the_nodes_is_told_as_the_table_has_it() -> None:
     kept = row("gTop-k corrected (lr 4)", 32, density=0.032, momentum="no momentum")
     ahead, times, n = told("it ends N points above dense, with a Nth of its bytes (n = N,")
-    (own,) = (g for g in summaries.load().groups("many_nodes") if g.settings["density"] == 0.032 and g.whole)
-    (dense,) = (g for g in summaries.load().groups("convergence") if (g.algo, g.nodes) == ("dense", 32))
+    (own,) = (g for g in committed_results.load().groups("many_nodes") if g.settings["density"] == 0.032 and g.whole)
+    (dense,) = (g for g in committed_results.load().groups("convergence") if (g.algo, g.nodes) == ("dense", 32))
     assert own.busiest_bytes and dense.busiest_bytes
     assert (ahead, times, n) == (pytest.approx(-kept[BELOW]), round(dense.busiest_bytes / own.busiest_bytes), kept["n"])
-    (large,) = (g for g in summaries.load().groups("many_nodes") if g.algo == "dense" and g.whole)
+    (large,) = (g for g in committed_results.load().groups("many_nodes") if g.algo == "dense" and g.whole)
     end, usual, ours = (100 * g.curve[-1]["test_accuracy"] for g in (large, dense, own))
     over = told("Dense with updates as large (`lr=N`) ends N points above dense and N above gTop-k (n = N")
     assert over == pytest.approx([large.settings["lr"], end - usual, end - ours, large.n], abs=0.0051)
@@ -188,7 +191,7 @@ def test_a_density_that_grows_with_the_nodes_is_told_as_the_table_has_it() -> No
 def test_what_tells_whole_runs_apart_is_told_as_the_figure_has_it() -> None:
     from scipy.stats import spearmanr  # here, as it takes a second
 
-    whole = [one for one in gap_over_moves.table(summaries.load()) if one["whole"]]
+    whole = [one for one in gap_over_moves.table(committed_results.load()) if one["whole"]]
     own = [one for one in whole if one["source"] == "trained"]
     found = [
         spearmanr([one[x] for one in of], [one["below_dense"] for one in of])[0]

@@ -1,10 +1,10 @@
 """What docs/accuracy.md tells by hand of short runs on 32 nodes holds: its numbers are those of the tables."""
 
+import committed_results
 import pytest
 from told_in_paper import told
 
 from repro.figures import many_nodes, momentum
-from repro.report import summaries
 from repro.report.momentum import RULES
 from repro.tables import Row
 
@@ -15,7 +15,7 @@ NAMES = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
 @pytest.fixture(scope="module")
 def trained() -> list[Row]:
     """The rows of 15 epochs in bfloat16, with accuracies in percent."""
-    rows = momentum.table(summaries.load())
+    rows = momentum.table(committed_results.load())
     at_15 = [row for row in rows if (row["source"], row["epoch"], row["precision"]) == ("trained", 15, "bfloat16")]
     return [row | {"test_accuracy": 100 * row["test_accuracy"]} for row in at_15]
 
@@ -76,7 +76,7 @@ def test_momentum_before_selection(on_4: dict[tuple[str, str], float], on_32: di
 
 
 def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
-    table = [row for row in many_nodes.table(summaries.load()) if row["schedule"] == "first 15 of 141 epochs"]
+    table = [row for row in many_nodes.table(committed_results.load()) if row["schedule"] == "first 15 of 141 epochs"]
     rows = {
         (row["algorithm"], row["density"], row["lr / (1 - momentum)"]): row["below dense (points)"] for row in table
     }
@@ -93,7 +93,7 @@ def test_larger_updates_on_32_nodes_are_told_as_the_table_has_them() -> None:
 def test_as_few_steps_on_4_nodes_are_told_as_the_table_has_them() -> None:
     rows = {
         (row["algorithm"], row["nodes"], row["batch per node"]): row
-        for row in many_nodes.table(summaries.load())
+        for row in many_nodes.table(committed_results.load())
         if row["schedule"] == "first 15 of 141 epochs" and row["lr / (1 - momentum)"] == 1
         if row["momentum"] == RULES[0]
     }

@@ -2,11 +2,12 @@
 
 import statistics
 
+import committed_results
 import pytest
 from told_in_paper import JPEG, told
 
 from repro.figures import gap_over_moves, momentum, momentum_rules, wire_formats
-from repro.report import intervals, summaries
+from repro.report import intervals
 from repro.report.group import Group
 from repro.report.momentum import RULES
 from repro.report.momentum import rule as momentum_rule
@@ -30,11 +31,11 @@ LATE = range(11, 16)
 
 
 def _of_15_epochs(experiment: str, algo: str) -> list[Group]:
-    return [g for g in summaries.load().groups(experiment) if g.algo == algo and usual(g, 15, "bfloat16")]
+    return [g for g in committed_results.load().groups(experiment) if g.algo == algo and usual(g, 15, "bfloat16")]
 
 
 def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
-    found = summaries.load()
+    found = committed_results.load()
 
     def below(experiment: str, epochs: int, density: float = 0.001) -> tuple[float, int]:
         groups = [g for g in found.groups(experiment) if g.model == "resnet20" and g.nodes == 4 and g.compressed]
@@ -67,7 +68,7 @@ def test_compressed_schedules_are_told_as_the_summaries_have_them() -> None:
 
 
 def test_wire_formats_are_told_as_the_table_has_them() -> None:
-    rows = {row["format"]: row for row in wire_formats.table(summaries.load())}
+    rows = {row["format"]: row for row in wire_formats.table(committed_results.load())}
     rounded, packed = (
         sorted(float(value) for value in rows[name]["each seed above pairs (points)"].split(", "))
         for name in ("gaps-bf16", "packed")
@@ -76,7 +77,9 @@ def test_wire_formats_are_told_as_the_table_has_them() -> None:
     said = told("`gaps-bf16` is below `pairs` with each of three shared seeds, by N to N points")
     assert said == pytest.approx([-rounded[-1], -rounded[0]], abs=0.051) and len(rounded) == 3
     (again,) = (g for g in _of_15_epochs("wire_formats", "gtopk") if g.settings["algo"]["wire"] == "pairs")
-    (whole,) = (g for g in summaries.load().groups("convergence") if g.algo == "gtopk" and usual(g, 141, "bfloat16"))
+    (whole,) = (
+        g for g in committed_results.load().groups("convergence") if g.algo == "gtopk" and usual(g, 141, "bfloat16")
+    )
     said = told(
         "A seed that was trained twice counts once, by its mean: of `pairs`, seed N is N % (a whole run) and N %."
     )
@@ -92,7 +95,7 @@ def test_wire_formats_are_told_as_the_table_has_them() -> None:
 
 def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
     late: dict[tuple[str, str], dict[int, float]] = {}
-    for group in summaries.load().groups("convergence"):
+    for group in committed_results.load().groups("convergence"):
         for precision in ("float32", "bfloat16"):
             lengths = (15, group.settings["schedule_epochs"])
             if not group.compressed and any(usual(group, epochs, precision) for epochs in lengths):
@@ -107,7 +110,7 @@ def test_bfloat16_beside_float32_is_told_as_the_summaries_have_it() -> None:
 
 
 def test_gtopk_exact_beside_gtopk_is_told_as_the_summaries_have_it() -> None:
-    found = summaries.load()
+    found = committed_results.load()
     (exact,) = (g for g in _of_15_epochs("momentum", "gtopk_exact") if g.settings["momentum"] == 0.9)
     (whole,) = (g for g in found.groups("convergence") if g.algo == "gtopk" and usual(g, 141, "bfloat16"))
     own, other = of_seeds(exact, LATE), of_seeds(whole, LATE)
@@ -118,7 +121,7 @@ def test_gtopk_exact_beside_gtopk_is_told_as_the_summaries_have_it() -> None:
 
 def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
     after, before, masked, none = RULES
-    trained = [row for row in momentum.table(summaries.load()) if row["source"] == "trained"]
+    trained = [row for row in momentum.table(committed_results.load()) if row["source"] == "trained"]
     first = {
         (row["algo"], row["rule"]): row["test_accuracy"] for row in trained if (row["nodes"], row["epoch"]) == (4, 15)
     }
@@ -167,7 +170,7 @@ def test_less_weight_decay_is_told_to_help_whatever_the_rule() -> None:
     runs = {
         (g.algo, momentum_rule(g.settings), g.settings["algo"].get("mask", "none"), g.settings["weight_decay"]): g
         for experiment, epochs in (("convergence", 141), ("momentum", 15))
-        for g in summaries.load().groups(experiment)
+        for g in committed_results.load().groups(experiment)
         if usual(g, epochs, "bfloat16") and 0 in g.seeds
         if (g.settings["algo"].get("gain") or 1.0) == 1.0 and not g.settings["algo"].get("clip")
     }
@@ -190,7 +193,7 @@ def test_less_weight_decay_is_told_to_help_whatever_the_rule() -> None:
 def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
     limits = {
         (row["rule"], row["density"]): statistics.fmean(row["limits"])
-        for row in summaries.load().summaries["quadratic"]["rows"]
+        for row in committed_results.load().summaries["quadratic"]["rows"]
     }
     said = told(
         "with momentum dense is stable up to N times the rate that it bears without. With momentum after aggregation "
@@ -204,7 +207,7 @@ def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
 
 
 def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
-    rows = momentum_rules.table(summaries.load())
+    rows = momentum_rules.table(committed_results.load())
 
     def accuracies(algorithm: str, nodes: int = 4, schedule: str = "first 15 of 141 epochs") -> dict[str, float]:
         at = [row for row in rows if row["nodes"] == nodes and row["schedule"].startswith(schedule)]

@@ -1,13 +1,13 @@
 """What docs/paper.md tells by hand of times and speed-ups holds: it is what the tables have."""
 
+import committed_results
 import pytest
 from told_in_paper import told
 
 from repro.figures import _times, authors_messages, dilated_iterations, speedups
-from repro.report import summaries
 from repro.tables import Row
 
-FOUND = summaries.load()
+FOUND = committed_results.load()
 PARTS = FOUND.paper["breakdown_gtopk_32_nodes"]  # seconds
 MEASURED = "measured, dilated"
 
@@ -73,7 +73,7 @@ def test_what_the_authors_code_explains_is_told_as_the_table_has_it() -> None:
 
 
 def test_the_seconds_of_a_batch_are_those_of_the_summaries() -> None:
-    found = summaries.load()
+    found = committed_results.load()
     ours, theirs = told("VGG-16 takes one core N s, their GPU N s")
     seconds = [
         one["compute_s"]

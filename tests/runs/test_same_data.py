@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import committed_results
 import numpy as np
 import pytest
 from forked_cli import repro, start
@@ -15,7 +16,7 @@ from repro import data
 from repro.config.compose import compose
 from repro.config.schema import Config, ConfigError
 from repro.data import Content
-from repro.report import pool_seeds, summaries
+from repro.report import pool_seeds
 from repro.report.from_run_folders import collect
 from repro.runs import same_data
 from repro.train import timed_only
@@ -128,7 +129,7 @@ def test_cifar10_from_other_images_is_another_run(tmp_path: Path) -> None:
 
 
 def test_seeds_of_other_images_are_not_pooled() -> None:
-    there = summaries.load().summaries["families"]["groups"][0] | {"fingerprint": "aaa"}
+    there = committed_results.load().summaries["families"]["groups"][0] | {"fingerprint": "aaa"}
     new = there | {"seeds": [7], "runs": ["new"]}
     for fingerprint, seeds in (("aaa", [[0, 7]]), ("", [[0, 7]]), ("bbb", [[0], [7]])):
         pooled = pool_seeds.pool({"groups": [there]}, {"groups": [new | {"fingerprint": fingerprint}]}, pytest.fail)

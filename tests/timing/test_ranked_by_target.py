@@ -3,13 +3,14 @@
 import json
 from dataclasses import replace
 
+import committed_results
 import pytest
 from test_planner import STATED, configs
 from test_to_target import BUTTERFLY, SOME, at, groups, origin, own
 from typer.testing import CliRunner
 
 from repro.cli import app
-from repro.report import summaries, time_to_target
+from repro.report import time_to_target
 from repro.report.group import Group
 from repro.timing import candidates, plan_report, planner, predict, to_target
 
@@ -127,7 +128,9 @@ def test_the_command_never_says_to_train_with_what_missed_the_target_without_say
     assert "no committed run" not in said and "P = 4): topk, epoch 82, n = 1" in said
     before, with_it = said.split(" Train with it (")
     assert f"algo={BUTTERFLY}" in with_it
-    (kept,) = (group for group in summaries.load().groups("convergence") if group.whole and group.algo == BUTTERFLY)
+    (kept,) = (
+        group for group in committed_results.load().groups("convergence") if group.whole and group.algo == BUTTERFLY
+    )
     best = 100 * max(row["test_accuracy"] for row in kept.curve)
     assert f"not known to reach 0.9 here: its own curve missed it, best {best:.1f} % (schedule of" in before
 
