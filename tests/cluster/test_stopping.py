@@ -51,17 +51,39 @@ def over(process: subprocess.Popen) -> str:
     return said
 
 
-@pytest.mark.parametrize("cluster", ["local", "processes"])
-def test_ctrl_c_answers_at_once_and_twice_stops_now(cluster: str, tmp_path: Path) -> None:
-    process = running(tmp_path, f"cluster={cluster}")
+def members(group: int) -> list[tuple[int, int]]:
+    """The processes of a group, each with its parent."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # a process that has ended since
+            _, parent, its = stat.read_text().rsplit(")", 1)[1].split()[:3]
+            if int(its) == group:
+                found.append((int(stat.parent.name), int(parent)))
+    return found
+
+
+def test_ctrl_c_answers_at_once(tmp_path: Path) -> None:
+    process = running(tmp_path, "cluster=local")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group
     time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     said = over(process)
     assert "; Ctrl-C again to stop now" in said and "same command goes on" in said
     assert process.returncode == 130
-    if cluster == "local":
-        assert re.search(r"stopping after step \d+0;", said)
+    assert re.search(r"stopping after step \d+0;", said)
+
+
+def test_a_second_ctrl_c_waits_for_no_rank(tmp_path: Path) -> None:
+    """One that stands still never agrees on the step after which all stop."""
+    process = running(tmp_path, "cluster=processes", "timeout_s=1000")
+    frozen = next(one for one, parent in members(process.pid) if parent not in (process.pid, os.getpid()))
+    os.kill(frozen, signal.SIGSTOP)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.stderr is not None
+    assert any("; Ctrl-C again to stop now" in line for line in process.stderr)
+    os.killpg(process.pid, signal.SIGINT)
+    assert "same command goes on" in over(process)
+    assert process.returncode == 130
 
 
 def test_a_second_ctrl_c_that_the_ranks_alone_took_stops_now(tmp_path: Path) -> None:
@@ -69,10 +91,9 @@ def test_a_second_ctrl_c_that_the_ranks_alone_took_stops_now(tmp_path: Path) -> 
     process = running(tmp_path, "cluster=processes")
     os.killpg(process.pid, signal.SIGINT)
     time.sleep(0.05)
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # a process that has ended since
-            number, group = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[2])
-            if group == process.pid != number:
+    for number, _ in members(process.pid):
+        if number != process.pid:
+            with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGINT)
     said = over(process)
     assert "ended from outside" not in said and "same command goes on" in said
