@@ -271,9 +271,10 @@ def missing(rows: list[Row], models: Sequence[str], experiment: str) -> str:
 
 def reference_note(rows: Iterable[Row]) -> str:
     """Returns one line that says whose runs the grey lines are."""
-    jobs = {(_draw.model_name(row["model"]), row["algo"], row["nodes"]) for row in rows if row["source"] == "reference"}
+    theirs = [row for row in rows if row["source"] == "reference"]
+    jobs = {(_draw.model_name(row["model"]), row["algo"], row["nodes"], row["batch_per_node"]) for row in theirs}
     if not jobs:
         return ""
-    runs = ", ".join(f"{model} {_draw.algo_name(algo)} P = {nodes}" for model, algo, nodes in sorted(jobs))
-    data = "the original images, float32, our batch and learning rate, logs of kljp/topk_results"
+    runs = ", ".join(f"{model} {_draw.algo_name(algo)} {nodes} × {batch}" for model, algo, nodes, batch in sorted(jobs))
+    data = "the original images, float32, our samples a step (P × batch) and rate, logs of kljp/topk_results"
     return f"Grey: one run a line, {data}: {runs}."

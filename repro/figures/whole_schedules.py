@@ -33,7 +33,7 @@ def table(results: Results) -> list[Row]:
 
     A stretch has the mean of all its epochs, and none where some were not evaluated: *high rate* lies between the
     warm-up of the learning rate and its first drop. Points below dense are of the seeds that both have, at the end.
-    The reference curves of the same network, batch and learning rate, of the nearest number of nodes, follow.
+    The reference curves of the same network and learning rate, with as many samples a step, follow.
     """
     whole = [group for _, group in results.all_groups() if group.whole and group.curve and group.metric is ACCURACY]
     settings = prefixes.of_one_setting(prefixes.each_once(whole))
@@ -61,6 +61,7 @@ def _of_setting(same: list[Group], dense: Sequence[Group], known: dict[str, Any]
     return {
         "model": _draw.model_name(group.model),
         "nodes": group.nodes,
+        "batch per node": group.batch,
         "data": _draw.data_name(group.data),
         "algorithm": _names.of_group(group),
         "density": settings["density"],
@@ -104,7 +105,7 @@ def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
             key = run["model"], run["nodes"], -run["density"], reference_curves.algo(run)
             _, found = beside.setdefault((*key, run["batch_per_node"], run["lr"]), (group, []))
             found += [run] if run not in found and len(run["test_accuracy"]) >= WHOLE else []
-    for (model, nodes, density, algo, *_), (group, alike) in sorted(beside.items(), key=lambda one: one[0]):
+    for (model, nodes, density, algo, batch, _), (group, alike) in sorted(beside.items(), key=lambda one: one[0]):
         if not alike:
             continue
         curves = [run["test_accuracy"] for run in alike]
@@ -116,6 +117,7 @@ def _of_reference(runs: list[Run], groups: Sequence[Group]) -> Iterator[Row]:
         yield {
             "model": _draw.model_name(str(model)),
             "nodes": nodes,
+            "batch per node": batch,
             "data": _draw.data_name(reference_curves.DATA),
             "algorithm": _draw.algo_name(str(algo)),
             "density": -density,

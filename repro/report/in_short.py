@@ -196,5 +196,9 @@ def of_images(data: Results) -> str:
     first = encoded[0]
     known = reference_curves.beside(data.reference, first.settings)
     told = reference_curves.text(known, min((len(run["test_accuracy"]) for run in known), default=0))
-    had = f" Public logs of {_draw.model_name(first.model)} on the originals end at: {told}." if told else ""
+    had = (
+        f" Public logs of {_draw.model_name(first.model)} on the originals, with as large steps, end at: {told}."
+        if told
+        else ""
+    )
     return f"The images of {_draw.data_name(first.data)} were encoded once more, as JPEG.{had}"

@@ -120,8 +120,8 @@ def _is_prefix(config: Config, summary: Summary) -> bool:
 def _prefix(config: Config, others: str) -> str:
     epochs, whole = config.epochs, config.schedule_epochs
     line = f"epochs={epochs} has the first {epochs} of {whole} epochs: compare it with epoch {epochs} of whole runs."
-    batch = config.batch
-    of = f"{title('model', config.model.name)}, batch {batch}, lr {config.lr:g}, the original images"
+    samples = config.batch * config.nodes // config.stages
+    of = f"{title('model', config.model.name)}, {samples:,} samples a step, lr {config.lr:g}, the original images"
     return f"{line} Others had {others} at epoch {epochs} ({of})." if others else line
 
 
