@@ -74,7 +74,8 @@ def _row(setting: Setting) -> Row:
         "family": groups.about_known(group.algo).get("family", "not known here"),
         "bytes_sent": group.per_step.get("bytes_sent"),
         **{name: group.per_step.get(name) for name in RANGE},
-        "busiest_bytes": group.per_step.get("bytes_sent_worst_rank"),
+        "busiest_bytes": group.busiest_bytes,
+        "dense_steps": group.settings["algo"]["options"].get("warmup_steps"),
         "socket_bytes": group.socket_bytes,
     }
 
@@ -99,7 +100,7 @@ def draw(rows: list[Row]) -> Figure:
             panels[1].plot([row[name] for name in RANGE], [y, y], color=colour, linewidth=0.8)
         filled, hollow = (row[f"{name}_ms"] for name in NETWORKS)
         for panel, x, height, changes in (
-            (panels[1], row["busiest_bytes"] or row["bytes_sent"], y, {}),
+            (panels[1], row["busiest_bytes"], y, {}),
             (panels[2], hollow, y + 0.2, {"markerfacecolor": "white", "label": "hollow: 10 Gbps"}),
             (panels[2], filled, y - 0.2, {}),
         ):
@@ -142,6 +143,7 @@ def draw(rows: list[Row]) -> Figure:
         _rules(rows, names),
         "Filled: 1 Gbps Ethernet; hollow: 10 Gbps. Bytes of the busiest node's last step (where it does not send in "
         f"each, the mean of a period{ranges}).",
+        _before(rows, names),
         *_family_seconds.notes(rows, names),
         f"Not run here: {', '.join(missing)}." if missing else "",
     )
@@ -168,6 +170,27 @@ def _rules(rows: list[Row], names: list[str]) -> str:
         if said
         else ""
     )
+
+
+def _before(rows: list[Row], names: list[str]) -> str:
+    """Says which algorithms sent more in their warm-ups than in the steps whose bytes are drawn."""
+    by_density: dict[tuple[str, float, float], list[str]] = {}
+    for name, row in zip(names, rows, strict=True):
+        if row["family"] == "sparse" and row["density_warmup"]:
+            by_density.setdefault((row["density_warmup"], row["density"], row["epoch"]), []).append(name)
+    said = []
+    for (warmup, density, epochs), own in by_density.items():
+        above = [float(one) for one in warmup.split()]
+        over = (sum(above) + (epochs - len(above)) * density) / (epochs * density)
+        when = f"density {', '.join(warmup.split())} in {_first(len(above), 'epoch')}"
+        said.append(f"{when}, {over:.3g} times as many in the mean step: {', '.join(own)}")
+    dense = [(name, row) for name, row in zip(names, rows, strict=True) if row["dense_steps"]]
+    said += [f"all entries in {_first(row['dense_steps'], 'step')} of {row['step']:,}: {name}" for name, row in dense]
+    return f"More bytes before, in warm-ups: {'; '.join(said)}." if said else ""
+
+
+def _first(count: int, what: str) -> str:
+    return f"the first {count:,} {what}s" if count > 1 else f"the first {what}"
 
 
 def _wrapped(name: str) -> str:

@@ -212,7 +212,9 @@ def _best_of(ends: list[Row]) -> str:
     if dense is None or ours is None:
         return ""
     share = (
-        f", with {100 * ours['sent'] / dense['sent']:.1f} % of dense's bytes" if ours["sent"] and dense["sent"] else ""
+        f", with {100 * ours['sent'] / dense['sent']:.1f} % of dense's bytes in float32"
+        if ours["sent"] and dense["sent"]
+        else ""
     )
     accuracies = (f"{100 * row['test_accuracy']:.2f} %" for row in (ours, dense))
     larger = f", updates {_size(ours):g} times as large as dense's" * (_size(ours) != 1)

@@ -61,7 +61,7 @@ def draw(rows: list[Row]) -> Figure:
         figure,
         f"{'; '.join(on)}, "
         f"mean and deviation over {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} recorded steps of one "
-        "run each. Lost: in the sum of all gradients "
-        "and residuals before the step, but neither in the update nor in a residual after it.",
+        "run each. Lost: what the sum of all ranks' gradients and residuals had before the step, and neither the "
+        "update nor a residual has after it; mass is a sum of magnitudes, selected that of all ranks' k entries.",
     )
     return figure

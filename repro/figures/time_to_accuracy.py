@@ -225,8 +225,8 @@ def _notes(rows: list[Row], models: Iterable[str]) -> list[str]:
         f"A target is reached at {time_to_target.RULE}; before the learning rate drops accuracy moves by points from "
         "one epoch to the next, so that this may be some epochs early. "
         f"Bands: over seeds, from the soonest to the last; {time_to_target.WITHIN}; none where both are one epoch. "
-        "Where a curve has another P, as many samples are taken to be needed, which is optimistic for larger "
-        f"batches{_never_there(rows)}.",
+        "Where a curve has another P, as many samples are taken to be needed, which larger batches may not "
+        f"bear{_never_there(rows)}: such a panel says what time would do alone.",
         *lines,
     ]
 

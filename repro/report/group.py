@@ -106,8 +106,12 @@ class Group:
 
     @property
     def busiest_bytes(self) -> float | None:
-        """Returns the bytes that the busiest rank sends in a step; where that was not counted, rank 0's."""
-        return self.per_step.get("bytes_sent_worst_rank", self.per_step.get("bytes_sent"))
+        """Returns the bytes that the busiest rank sends in a step; where that was not counted, rank 0's.
+
+        Ranks are compared over the steps between evaluations, rank 0 is counted in all: so that has at least its own.
+        """
+        known = [self.per_step.get(name) for name in ("bytes_sent_worst_rank", "bytes_sent")]
+        return max((value for value in known if value is not None), default=None)
 
     @property
     def socket_bytes(self) -> float | None:

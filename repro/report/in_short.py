@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +103,9 @@ def sentences(data: Results, claims: list[Row]) -> list[str]:
     nodes = sorted({one.longest.nodes for one in compared})
     words = {(row["claim"].partition(": gTop-k converges")[0], row["ours"]): row["verdict"] for row in claims}
     said = [_accuracy([one for one in compared if one.longest.nodes == few], words) for few in nodes[:1]]
-    said += [_accuracy([one for one in compared if one.longest.nodes == many], words) for many in nodes[1:][-1:]]
+    said += [
+        _accuracy([one for one in compared if one.longest.nodes == many], words, compared) for many in nodes[1:][-1:]
+    ]
     said += [
         f"On {speedups.NODES} nodes and 1 Gbps iterations of gTop-k are faster than those of dense by these factors: "
         f"{row['ours']}. Published: {row['published']}. Ours: {row['source']}, n = {row['n']}."
@@ -112,8 +115,8 @@ def sentences(data: Results, claims: list[Row]) -> list[str]:
     return said
 
 
-def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
-    """Says how far gTop-k ends from dense with each network."""
+def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str], every: Sequence[Ends] = ()) -> str:
+    """Says how far gTop-k ends from dense with each network, and where steps are larger than others' of `every`."""
     models = _draw.models_of({"model": one.longest.model} for one in compared)
     schedules = {_over(one) for one in compared}
     over = schedules.pop() if len(schedules) == 1 else None  # else each tells its own
@@ -121,7 +124,16 @@ def _accuracy(compared: list[Ends], words: dict[tuple[str, str], str]) -> str:
     each = [*([", ".join(most)] if most else []), last]
     nodes = compared[0].longest.nodes
     timed = ", where the paper times it," if nodes == speedups.NODES else ""
+    largest, least = _samples(compared[0]), min(map(_samples, every), default=0)
+    same_rate = len({one.longest.settings["lr"] for one in every}) == 1
+    if every and largest > least and same_rate:
+        timed += f" a step has {largest:,} samples at the same learning rate, and"
     return f"On {nodes} nodes{timed} gTop-k ends {' and '.join(each)}{over or ''}."
+
+
+def _samples(one: Ends) -> int:
+    """Returns the samples of a step."""
+    return int(one.longest.nodes * one.longest.batch)
 
 
 def _over(one: Ends) -> str:

@@ -127,7 +127,8 @@ RULES = (
     "A range of factors (speed-ups): reproduced if every network's interval lies in the published range, not "
     "reproduced if one lies outside, else undecided; a time that was not repeated decides nothing. Networks are those "
     "whose times on a node are published for each part; without one of them a range is not reproduced, only missed. "
-    "Conditions not met where the node is not the paper's, or seconds come from a model.",
+    "The interval is that of repeats here: how far a shaped link is from the paper's network is not in it. Conditions "
+    "not met where the node is not the paper's, or seconds come from a model.",
     f"A value (network fit): reproduced if its interval lies within {TOLERANCE:.0%} of the published, not reproduced "
     "if outside. Conditions not met on a shaped link, which has no switch or network card. What an algorithm gains on "
     "a network of the published alpha and rate, as in speed-ups and the crossover, a shaped link can show.",

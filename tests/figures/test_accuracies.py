@@ -15,8 +15,8 @@ from repro.report.summaries import Results
 from repro.tables import Row
 
 WHOLE, REFERENCE = accuracies.BESIDE
-OTHERS = "dense 60.00 % (P = 4), dense 60.20 % (P = 4), dense 60.10 % (P = 4), "
-OTHERS += "Top-k 59.00 % (P = 4), Top-k 59.40 % (P = 4)"
+OTHERS = "dense 60.00 % (P = 4, batch 32), dense 60.20 % (P = 4, batch 32), dense 60.10 % (P = 4, batch 32), "
+OTHERS += "Top-k 59.00 % (P = 4, batch 32), Top-k 59.40 % (P = 4, batch 32)"
 
 
 def run(epochs: int, algo: str = "dense", seed: int = 0, **settings: Any) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def test_the_first_epochs_stand_beside_the_reference_at_the_same_epoch() -> None
         )
         return next(row["why"] for row in claims.table(results) if row["claim"] == DENSE)
 
-    dense = ", ".join(f"dense {percent:.2f} % (P = 4)" for percent in (60.0, 60.2, 60.1))
+    dense = ", ".join(f"dense {percent:.2f} % (P = 4, batch 32)" for percent in (60.0, 60.2, 60.1))
     at_2 = f"reference curves at epoch 2: {dense}, Top-k 59.00 %"
     assert at_2 in short(2)
     assert "reference" not in short(5), "the made-up curves have two epochs"

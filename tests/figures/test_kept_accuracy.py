@@ -82,12 +82,12 @@ def test_one_sentence_tells_how_it_ended_beside_dense() -> None:
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS)), "")
     assert (
         "On 32 nodes gTop-k without momentum (density 0.032, updates 4 times as large as dense's, "
-        "`algo.wire=gaps-bf16`) ends at 87.25 % and dense at 86.00 %, with 2.0 % of dense's bytes; dense with updates "
-        "as large was not trained whole (ResNet-20, 141 epochs, CIFAR-10 (JPEG folder), n = 1)."
+        "`algo.wire=gaps-bf16`) ends at 87.25 % and dense at 86.00 %, with 2.0 % of dense's bytes in float32; dense "
+        "with updates as large was not trained whole (ResNet-20, 141 epochs, CIFAR-10 (JPEG folder), n = 1)."
     ) in said
     large = made_up("dense", 0.88, lr=0.4, density=1.0)
     said = page_parts.status(results(made_up("gtopk_corrected", 0.8725, **OURS), large), "")
-    assert "and dense at 86.00 % (88.00 % with updates as large), with 2.0 % of dense's bytes" in said
+    assert "and dense at 86.00 % (88.00 % with updates as large), with 2.0 % of dense's bytes in float32" in said
     assert "Beyond the paper" not in page_parts.status(results(), "")
 
 

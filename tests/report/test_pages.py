@@ -111,7 +111,8 @@ def test_the_longest_training_on_the_original_images_stands_before_that_on_other
     made[3]["curve"][-1]["test_accuracy"] = 0.5125
     said = page_parts.status(summaries.Results(summaries.paper(), {"convergence": {"groups": made}}), "")
     assert "- On 4 nodes gTop-k ends 1.25 points above dense with ResNet-20 (51.25 % against 50.00 %, n = 1" in said
-    assert "- On 32 nodes, where the paper times it, gTop-k ends 2.00 points below dense with VGG-16 (48.00" in said
+    steps = "a step has 1,024 samples at the same learning rate, and gTop-k ends 2.00 points below dense with VGG-16"
+    assert f"- On 32 nodes, where the paper times it, {steps} (48.00" in said
     first, second = (line for line in said.splitlines() if line.startswith("| ResNet-20 | 4 |"))
     assert "| CIFAR-10 |" in first and "| CIFAR-10 (JPEG folder) |" in second
 

@@ -196,9 +196,11 @@ def test_the_quadratics_limits_are_told_as_they_were_computed() -> None:
         for row in committed_results.load().summaries["quadratic"]["rows"]
     }
     said = told(
-        "with momentum dense is stable up to N times the rate that it bears without. With momentum after aggregation "
-        "that factor is N at a density of N, N at N and N at N, one entry of its N"
+        "with momentum dense is stable up to updates, lr / (1 - momentum), N times as large as without (N times the "
+        "learning rate). With momentum after aggregation that factor is N at a density of N, N at N and N at N, one "
+        "entry of its N"
     )
+    assert said.pop(1) == round((1 - 0.9) * limits["after aggregation", 1.0] / limits["none", 1.0], 1)
     whole, *sparse = (limits["after aggregation", at] / limits["none", at] for at in (1.0, *said[2:7:2]))
     assert said[0] == round(whole) and said[1:6:2] == pytest.approx(sparse, abs=0.0051)
     assert said[7] == 1 / said[6] == 400
