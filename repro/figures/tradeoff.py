@@ -73,21 +73,13 @@ def draw(rows: list[Row]) -> Figure:
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "SparseLoCo every 15, decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what "
         "an exchange leaves out may have to be made up for in steps. An algorithm is on the map only if it was trained "
-        f"and is not shown to end more than {MARGIN:g} point below dense; one seed shows it where the 90 % interval "
-        "of a difference of two single runs leaves that point out (ResNet-20, on schedules that are not compressed; "
-        f"sparse ones on {rows[0]['nodes']} nodes, others where they were trained longest, on 4), for all networks. "
-        f"Points below dense are in the CSV{_undecided(rows)}.",
+        f"and ended at most {MARGIN:g} point below dense, by the mean of its seeds, of which most have one (ResNet-20, "
+        f"on schedules that are not compressed; sparse ones on {rows[0]['nodes']} nodes, others where they were trained "
+        "longest, on 4), for all networks. Points below dense are in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "as latency grows, of BERT-Large on 128 GPUs.",
     )
     return figure
-
-
-def _undecided(rows: list[Row]) -> str:
-    """Names the fastest algorithms that ended more than the margin below dense, in too few runs to show it."""
-    below = {row["fastest"]: row["below dense (points)"] for row in rows if row["below dense (points)"]}
-    told = [f"{_draw.algo_name(name)} {points:.1f}" for name, points in below.items() if points > MARGIN]
-    return f"; undecided, by one short run each: {', '.join(told)}" if told else ""
 
 
 def colours_of(winners: Iterable[str]) -> dict[str, str]:

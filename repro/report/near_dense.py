@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from repro.config import groups
 from repro.config.parts import Algo
 from repro.metric import ACCURACY
-from repro.report import intervals, prefixes
+from repro.report import prefixes
 from repro.report.group import Group, rounded
-from repro.report.intervals import FAR, Interval
 from repro.report.own_rules import by_own_rules
 from repro.report.prefixes import Pooled
 from repro.report.summaries import Results
@@ -50,29 +47,13 @@ def longest(results: Results, name: str, density: float) -> Beside | None:
 def endings(results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
     """Returns how each algorithm ends beside dense, where both were trained longest.
 
-    It is near unless its runs show that it is more than the margin below: by the interval of several seeds, and by the
-    `spread` of single runs. Schedules as they are written count before compressed ones, which say nothing of
-    sparse algorithms: those start slowly. What these learn also depends on how many nodes share an update's k entries:
-    their runs on the most nodes count, of all P on which any was trained at this density, that are no more than
-    `nodes` (where there are none, the fewest). What others learn is taken from any P.
+    It is near if it ends at most the margin below, by the mean of its seeds, of which most have one. Schedules as they
+    are written count before compressed ones, which say nothing of sparse algorithms: those start slowly. What these
+    learn also depends on how many nodes share an update's k entries: their runs on the most nodes count, of all P on
+    which any was trained at this density, that are no more than `nodes` (where there are none, the fewest). What others
+    learn is taken from any P.
     """
-    return _endings([group for _, group in results.all_groups() if _counts(group)], results, nodes, density)
-
-
-def spread(results: Results, pair: Beside) -> float | None:
-    """Returns how many points one run may be off another of its setting, at the pair's epoch; None where unknown.
-
-    Of seeds of one setting, of any algorithm on any P, where there are such: the half of the 90 % interval of one
-    difference. Else FAR deviations of the reference curves' repeats, which end a whole schedule.
-    """
-    alike = [g for _, g in results.all_groups() if prefixes.of_any_nodes(g) == prefixes.of_any_nodes(pair.group)]
-    each = [one.accuracies.values() for one in prefixes.at_epoch(alike, pair.epoch, pair.epochs)]
-    repeated = [seeds for seeds in each if len(seeds) > 1]  # old summaries of several kept the mean alone
-    squares = [(len(seeds) - 1) * statistics.variance(seeds) for seeds in repeated]
-    if degrees := sum(len(seeds) - 1 for seeds in repeated):
-        return intervals.t95(degrees) * math.sqrt(2 * sum(squares) / degrees)
-    noise = intervals.noise_of_repeats(results.reference)
-    return noise and FAR * noise
+    return _endings([group for _, group in results.all_groups() if _counts(group)], nodes, density)
 
 
 def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending | None:
@@ -84,24 +65,22 @@ def ending(results: Results, nodes: int, algo: Algo, density: float) -> Ending |
     every = [group for _, group in results.all_groups()]
     own = [group for group in every if group.algo == algo.name and group.nodes <= nodes and _is(group, algo, density)]
     dense = [group for group in every if group.algo == "dense" and _counts(group)]
-    return _endings([*own, *dense], results, nodes, density).get(algo.name)
+    return _endings([*own, *dense], nodes, density).get(algo.name)
 
 
-def _endings(trained: Sequence[Group], results: Results, nodes: int, density: float | None) -> dict[str, Ending]:
+def _endings(trained: Sequence[Group], nodes: int, density: float | None) -> dict[str, Ending]:
     sparse = [group for group in trained if _at(group, density) and density != 1 and not group.compressed]
     sizes = {group.nodes for group in sparse}
     there = max((size for size in sizes if size <= nodes), default=min(sizes, default=nodes))
     whole = [g for g in trained if g.settings["density"] == 1 and not g.settings["algo"].get("sparse")]
     known = whole + [group for group in sparse if group.nodes == there]
     dense = [group for group in whole if group.algo == "dense"]
-    found, spreads = dict[str, Ending](), dict[tuple[object, ...], float | None]()
+    found = dict[str, Ending]()
     for algo in {group.algo for group in known} - {"dense"}:
         pair = next(_longest_first([group for group in known if group.algo == algo], dense), None)
         if pair is not None:
-            kind = prefixes.of_any_nodes(pair.group), pair.epoch, pair.epochs
-            if kind not in spreads:  # it takes longer than all else here
-                spreads[kind] = spread(results, pair)
-            found[algo] = _ending(pair.ours.above(pair.dense), spreads[kind])
+            points = pair.ours.above(pair.dense).mean
+            found[algo] = Ending(points, points >= -MARGIN - EPSILON)
     return found
 
 
@@ -147,9 +126,3 @@ def _like(group: Group, others: Sequence[Group]) -> list[Group]:
 
 def _curves(group: Group, others: Sequence[Group]) -> list[Row]:
     return [row for one in _like(group, others) for row in one.curve]
-
-
-def _ending(difference: Interval, spread: float | None) -> Ending:
-    """Of two seeds the interval is so wide that it shows nothing: the spread of single runs does."""
-    nearest = min(difference.high, difference.mean + (spread or 0.0))
-    return Ending(difference.mean, nearest >= -MARGIN - EPSILON)

@@ -42,12 +42,6 @@ def kind(group: Group) -> tuple[object, ...]:
     return group.model, group.nodes, group.settings["precision"], compressed, group.data, group.batch
 
 
-def of_any_nodes(group: Group) -> tuple[object, ...]:
-    """Returns what runs must share for their seeds to deviate alike, whatever the algorithm, P and batch are."""
-    model, _, precision, compressed, data, _ = kind(group)
-    return model, precision, compressed, data, group.metric
-
-
 def is_prefix(group: Group) -> bool:
     """Returns whether a run has the first epochs of its schedule as it is written, and not all."""
     return not group.whole and not group.compressed

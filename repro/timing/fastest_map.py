@@ -1,7 +1,7 @@
 """Predicts which algorithm has the shortest iteration, over bandwidth and latency; nothing is trained.
 
 The shortest iteration is worth nothing to an algorithm that does not learn as well. So one is on a map only where it
-applies the mean gradient, or where committed runs do not show that it ends more than a point below dense.
+applies the mean gradient, or where it ended at most a point below dense in committed runs.
 """
 
 from __future__ import annotations
