@@ -73,8 +73,8 @@ def draw(rows: list[Row]) -> Figure:
         "Upper row: exact and compressed gradients; lower row: also averages of weights (local SGD every 8 steps, "
         "SparseLoCo every 15, decentralised, asynchronous). Fastest per iteration is not fastest to an accuracy: what "
         "an exchange leaves out may have to be made up for in steps. An algorithm is on the map only if it was trained "
-        f"and ended at most {MARGIN:g} point below dense, by the mean of its seeds, most of one (ResNet-20, "
-        f"on schedules that are not compressed; sparse ones on {rows[0]['nodes']} nodes, others where they were trained "
+        f"and ended at most {MARGIN:g} point below dense, by the mean of its seeds (of most one; ResNet-20, on "
+        f"schedules that are not compressed; sparse ones on {rows[0]['nodes']} nodes, others where they were trained "
         "longest, on 4), for all networks. Points below dense are in the CSV.",
         "Shape only: BAGUA (arXiv:2107.01499) also reports that compression pays as bandwidth falls and fewer partners "
         "as latency grows, of BERT-Large on 128 GPUs.",
