@@ -63,7 +63,7 @@ def tuned() -> str:
     (config,) = compose(["algo=low_precision_decentralized", "bucket_mb=25", "overlap=on"])
     time = IterationTime(LARGE, SMALL, 1.0, 0.5)
     trained = Group(**made_up_groups.group("resnet20", "topk", n_seeds=2))
-    reach = Reach(trained, 0.9, (123.0, 141.0), (768.0, 900.0), 2)
+    reach = Reach(trained, 0.9, (123.0, 141.0), (768.0, 900.0), 2, (0, 1))
     return screen.table(plan_report.rows([planner.Choice(Iteration(config, 1, 1, [], 1, 0, [], []), time, reach)]))
 
 

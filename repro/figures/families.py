@@ -64,7 +64,7 @@ def _row(setting: Setting) -> Row:
         "schedule": schedule,
         "whole": group.whole and epoch == group.epochs,
         "n": pooled.n,
-        "seeds": " ".join(map(str, sorted(pooled.accuracies or pooled.group.seeds))),
+        "seeds": pooled.seeds,
         "rule": momentum.rule(group.settings),
         "effective_lr": momentum.effective_lr(group.settings),
         "accuracy_of_seed_0": pooled.accuracies[0] / 100 if 0 in pooled.accuracies else None,

@@ -53,6 +53,7 @@ def _row(pooled: Pooled, epoch: float, schedule: str, over: int, dense: Pooled |
         "lr / (1 - momentum)": momentum.effective_lr(settings),
         "schedule": schedule,
         "n": pooled.n,
+        "seeds": pooled.seeds,
         "test accuracy (%)": pooled.mean,
         "below dense (points)": None if dense is None else dense.above(pooled).mean,
         "training loss": group.at(epoch)["train_loss"] if pooled.n == group.n else None,  # of one group's seeds

@@ -166,6 +166,7 @@ def _row(found: Reach, nodes: int) -> Row:
         "data": group.data,
         "precision": group.settings["precision"],
         "n": found.n,
+        "seeds": " ".join(map(str, sorted(found.seeds))),
         "best": found.best,
         "epochs": found.said(),
     }

@@ -30,6 +30,11 @@ class Pooled:
     n: int
     accuracies: dict[int, float]  # by seed; {} where old summaries of several seeds kept the mean alone
 
+    @property
+    def seeds(self) -> str:
+        """Returns the seeds, for a cell of a table; where only their mean was kept, those of the group."""
+        return " ".join(map(str, sorted(self.accuracies or self.group.seeds)))
+
     def above(self, other: Pooled, noise: float | None = None) -> Interval:
         """Returns by how many points it is above `other`: of the seeds that both have, if any. `noise`: of one pair."""
         means = (self.mean, self.std, self.n), (other.mean, other.std, other.n)

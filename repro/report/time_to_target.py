@@ -16,7 +16,7 @@ from repro.report.group import Group
 from repro.report.summaries import Results
 from repro.screen import plural
 
-EXPERIMENTS = ("convergence", "families", "language", "many_nodes")  # whose curves are read, or how such names begin
+EXPERIMENTS = ("convergence", "families", "language", "many_nodes")  # whose first epochs count, or how such names begin
 RULE = "the first of two evaluations in a row that are as good, or the last of a curve"  # for captions and printed text
 TOO_SHORT = "trained for too few epochs"  # of seeds that are left out
 WITHIN = (
@@ -57,6 +57,7 @@ class Reach:
     epochs: tuple[float, ...]
     samples: tuple[float, ...]
     n: int  # seeds that got there; all, where they did not
+    seeds: tuple[int, ...]  # these
     left_out: int = 0
     missed: str = ""  # why the target does not count as reached where the best value is as good
     elsewhere: str = ""  # in what they differ from the runs that are compared
@@ -115,10 +116,14 @@ def reach(same: Sequence[Group], target: float) -> Reach:
         batch = longest.nodes * longest.batch
         epochs, samples = zip(*((row["epoch"], row["step"] * batch) for row in got), strict=True)
         single = within[0] if len(got) == 1 else None
-        return Reach(longest, target, epochs, samples, n - left_out, left_out, within=single)
+        there = tuple(seed for seed, (_, reached) in runs.items() if _first(reached) is not None)
+        seeds = tuple(longest.seeds) if n != len(runs) else there  # of a mean all
+        return Reach(longest, target, epochs, samples, n - left_out, seeds, left_out, within=single)
     once = all(any(reached) for _, reached in runs.values())
     missed = "not twice in a row" if once else "not by all seeds"
-    return Reach(longest, target, (), (), n, missed=missed if longest.metric.reached(best(longest), target) else "")
+    seeds = tuple(runs) if n == len(runs) else tuple(longest.seeds)
+    missed *= longest.metric.reached(best(longest), target)
+    return Reach(longest, target, (), (), n, seeds, missed=missed)
 
 
 def _by_seed(group: Group) -> bool:
@@ -161,7 +166,8 @@ def _curves(group: Group) -> list[list[float]]:
 
 def trained(results: Results) -> list[Group]:
     """Returns the committed runs that have a curve; one evaluation at the end does not say when."""
-    return [g for name, g in results.all_groups() if name.startswith(EXPERIMENTS) and len(g.curve) > 1]
+    counting = [g for name, g in results.all_groups() if g.whole or name.startswith(EXPERIMENTS)]
+    return [group for group in counting if len(group.curve) > 1]
 
 
 def schedule(group: Group) -> str:
