@@ -10,6 +10,7 @@ from repro.tables import Row
 
 AFTER, BEFORE, MASKED, NONE = RULES
 NAMES = ("Top-k", "gTop-k", "gTop-k exact", "gTop-k butterfly")
+SENT = "busiest node (bytes a step)"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,27 @@ def test_momentum_after_aggregation(on_32: dict[tuple[str, str], float]) -> None
     sparse = [lost[name] for name in names if name != "dense"]
     assert told("On 32 nodes it costs them N to N points (seed N alone)") == [round(min(sparse)), round(max(sparse)), 0]
     assert told("without it Top-k has N % on 32 nodes") == pytest.approx([on_32["Top-k", NONE]], abs=0.051)
+
+
+def test_the_rival_of_gtopk_that_keeps_dense_s_accuracy(on_32: dict[tuple[str, str], float]) -> None:
+    found = committed_results.load()
+    table = [
+        row for row in many_nodes.table(found) if row["schedule"] == "first 15 of 141 epochs" and row["nodes"] == 32
+    ]
+    settings = [row for row in table if row["algorithm"] == "gTop-k corrected"]
+    assert told("The setting is the best of [...] of gTop-k corrected after N epochs") == [15]
+    best = max(settings, key=lambda row: float(row["test accuracy (%)"]))
+    assert len(settings) == 5 and (best["density"], best["lr / (1 - momentum)"]) == (0.032, 4)
+    (ours,) = (row for row in settings if (row["density"], row["lr / (1 - momentum)"]) == (0.032, 1))
+    (rival,) = (
+        group
+        for group in found.groups("momentum")
+        if (group.algo, group.nodes, group.settings["momentum"], group.settings["lr"]) == ("onebit", 32, 0.0, 1.0)
+    )
+    sent = f"{rival.busiest_bytes:,} bytes a step, where gTop-k at this density has", f"{ours[SENT]:,} (n = 1 each)"
+    said = told(f"1-bit SGD has N % after N epochs in {sent[0]} N % in {sent[1]}")
+    assert said == pytest.approx([on_32["1-bit SGD", NONE], 15, ours["test accuracy (%)"]], abs=0.051)
+    assert ours["n"] == rival.n == 1
 
 
 def test_momentum_before_selection(on_4: dict[tuple[str, str], float], on_32: dict[tuple[str, str], float]) -> None:
