@@ -184,7 +184,7 @@ def _range(name: str, data: Results) -> str:
     return (
         f"; they depend on values: in a training rank 0 of {group.nodes} nodes sent {sent['bytes_sent']:,.0f} a step "
         f"on average, {sent['bytes_sent_least']:,.0f} to {sent['bytes_sent_most']:,.0f} "
-        f"({_draw.model_name(group.model)}, {group.schedule}, n = {group.n})"
+        f"({_draw.model_name(group.model)}, {group.schedule}, seed {group.seeds[0]})"  # a summary keeps its first's
     )
 
 
