@@ -100,10 +100,10 @@ def _fork_the_fork_server() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where pytest-xdist is there, three files at a time, as some tests wait; `-n 0` goes back to one process."""
+    """Where pytest-xdist is there, four files at a time, as some tests wait; `-n 0` goes back to one process."""
     worker = hasattr(config, "workerinput")  # a worker that started workers would never end
     if config.pluginmanager.hasplugin("xdist") and not worker and config.option.numprocesses is None:
-        config.option.numprocesses, config.option.dist = 3, "loadfile"
+        config.option.numprocesses, config.option.dist = 4, "loadfile"
         config.option.loadscopereorder = False
 
 

@@ -33,7 +33,7 @@ def step(way, group):
 dist.init_process_group("gloo", timeout=timedelta(seconds=15))
 some, whole = dist.new_group([0, 1]), dist.group.WORLD
 for way in ("hook", "wrap"):
-    print(way, "is next", flush=True)
+    print(f"{way} is next\\n", end="", flush=True)  # at once, as all ranks write to one pipe
     if dist.get_rank() < 2:
         step(way, some)
     step(way, whole)
