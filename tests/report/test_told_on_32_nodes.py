@@ -59,16 +59,17 @@ def test_the_rival_of_gtopk_that_keeps_dense_s_accuracy(on_32: dict[tuple[str, s
     assert told("The setting is the best of [...] of gTop-k corrected after N epochs") == [15]
     best = max(settings, key=lambda row: float(row["test accuracy (%)"]))
     assert len(settings) == 5 and (best["density"], best["lr / (1 - momentum)"]) == (0.032, 4)
-    (ours,) = (row for row in settings if (row["density"], row["lr / (1 - momentum)"]) == (0.032, 1))
-    (rival,) = (
-        group
-        for group in found.groups("momentum")
-        if (group.algo, group.nodes, group.settings["momentum"], group.settings["lr"]) == ("onebit", 32, 0.0, 1.0)
+    of = {(row["algorithm"], row["density"], row["lr / (1 - momentum)"]): row for row in table}
+    ours, rival = of["gTop-k corrected", 0.032, 4], of["1-bit SGD", 1, 4]
+    said = told(
+        "After 15 epochs that has N % with updates as large, where gTop-k has N, and N with dense's, where gTop-k "
+        f"has N, in {rival[SENT]:,} bytes a step to gTop-k's {ours[SENT]:,}. Top-k without momentum has N % with "
+        f"updates as large, and N with dense's, at a density of 0.001 in {of['Top-k', 0.001, 4][SENT]:,} (n = N each)"
     )
-    sent = f"{rival.busiest_bytes:,} bytes a step, where gTop-k at this density has", f"{ours[SENT]:,} (n = 1 each)"
-    said = told(f"1-bit SGD has N % after N epochs in {sent[0]} N % in {sent[1]}")
-    assert said == pytest.approx([on_32["1-bit SGD", NONE], 15, ours["test accuracy (%)"]], abs=0.051)
-    assert ours["n"] == rival.n == 1
+    rows = (rival, ours, of["gTop-k corrected", 0.032, 1], of["Top-k", 0.001, 4])
+    large, own, plain, topk = (float(row["test accuracy (%)"]) for row in rows)
+    every = [large, own, on_32["1-bit SGD", NONE], plain, topk, on_32["Top-k", NONE]]
+    assert said == pytest.approx([*every, 1], abs=0.051) and {row["n"] for row in rows} == {1}
 
 
 def test_momentum_before_selection(on_4: dict[tuple[str, str], float], on_32: dict[tuple[str, str], float]) -> None:
