@@ -117,13 +117,14 @@ def reach(same: Sequence[Group], target: float) -> Reach:
         epochs, samples = zip(*((row["epoch"], row["step"] * batch) for row in got), strict=True)
         single = within[0] if len(got) == 1 else None
         there = tuple(seed for seed, (_, reached) in runs.items() if _first(reached) is not None)
-        seeds = tuple(longest.seeds) if n != len(runs) else there  # of a mean all
+        seeds = there if _by_seed(longest) else tuple(longest.seeds)  # of a mean all
         return Reach(longest, target, epochs, samples, n - left_out, seeds, left_out, within=single)
     once = all(any(reached) for _, reached in runs.values())
     missed = "not twice in a row" if once else "not by all seeds"
-    seeds = tuple(runs) if n == len(runs) else tuple(longest.seeds)
-    missed *= longest.metric.reached(best(longest), target)
-    return Reach(longest, target, (), (), n, seeds, missed=missed)
+    seeds = tuple(runs) if _by_seed(longest) else tuple(longest.seeds)
+    return Reach(
+        longest, target, (), (), n, seeds, missed=missed if longest.metric.reached(best(longest), target) else ""
+    )
 
 
 def _by_seed(group: Group) -> bool:
