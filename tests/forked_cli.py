@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from repro import cli
@@ -19,10 +20,10 @@ PATIENCE = 120  # seconds
 class Started:
     """A process that does `repro WORDS`, by its exit code and what it has written."""
 
-    def __init__(self, words: tuple[str, ...], cwd: Path, environment: dict[str, str]):
+    def __init__(self, words: tuple[str, ...], cwd: Path, environment: dict[str, str], first: Callable[[], None]):
         self.words, self.folder = words, tempfile.TemporaryDirectory()
         self.texts = [Path(self.folder.name, name) for name in ("out", "err")]
-        arguments = (words, cwd, environment, self.texts)
+        arguments = (words, cwd, environment, self.texts, first)
         self.process = multiprocessing.get_context("forkserver").Process(target=_call, args=arguments)
         self.process.start()
 
@@ -47,10 +48,14 @@ class Started:
         return out, err
 
 
-def start(*words: str, cwd: Path, **environment: str | None) -> Started:
-    """Starts `repro WORDS`, with these changes of the environment; None takes a variable out of it."""
+def nothing() -> None:
+    """Is what most do first."""
+
+
+def start(*words: str, cwd: Path, first: Callable[[], None] = nothing, **environment: str | None) -> Started:
+    """Starts `repro WORDS` after `first`, with these changes of the environment; None takes a variable out of it."""
     changed = {**os.environ, **environment}
-    return Started(words, cwd, {name: value for name, value in changed.items() if value is not None})
+    return Started(words, cwd, {name: value for name, value in changed.items() if value is not None}, first)
 
 
 def repro(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,7 +66,9 @@ def repro(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     return subprocess.CompletedProcess(words, started.returncode, out, err)
 
 
-def _call(words: tuple[str, ...], cwd: Path, environment: dict[str, str], texts: list[Path]) -> None:
+def _call(
+    words: tuple[str, ...], cwd: Path, environment: dict[str, str], texts: list[Path], first: Callable[[], None]
+) -> None:
     assert "torch" in sys.modules, "the server was not forked from what conftest.py has imported"
     os.chdir(cwd)
     os.environ.clear()
@@ -72,4 +79,5 @@ def _call(words: tuple[str, ...], cwd: Path, environment: dict[str, str], texts:
         os.close(file)
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = [open(number, "w", closefd=False) for number in (1, 2)]  # noqa: SIM115
     sys.argv = ["repro", *words]
+    first()
     cli.main()

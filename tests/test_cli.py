@@ -18,6 +18,7 @@ from repro import cli
 from repro.cluster import slurm
 from repro.config import explain, groups
 from repro.config.compose import compose
+from repro.timing import bench_links
 
 SOURCES = "ours|the paper|(gTop-k's )?authors' code|public code|not in the paper"  # of a default, before its comment
 
@@ -112,6 +113,24 @@ def test_runs_of_one_name_under_torchrun(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     states = [json.loads(path.read_text())["state"] for path in tmp_path.rglob("status.json")]
     assert states == 5 * ["done"]
+
+
+def short_messages() -> None:
+    bench_links.PAIRS_S, bench_links.SIZES = 0.01, [64, 4096, 65536]
+
+
+def test_two_ranks_on_one_machine_measure_no_network_and_one_of_them_says_so(tmp_path: Path) -> None:
+    """Both wrote the file and printed a table, and loopback passed for a network."""
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    common |= {"MASTER_PORT": str(28_000 + os.getpid() % 900)}
+    ranks = [
+        forked_cli.start("bench", "network", cwd=tmp_path, first=short_messages, **common, RANK=rank, LOCAL_RANK=rank)
+        for rank in ("0", "1")
+    ]
+    (said, _), (silent, _) = (rank.over() for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [0, 0] and silent == ""
+    assert "use it: network=results/network/network.yaml" in said
+    assert "this is not of a network" in said and "srun --nodes=2 --ntasks-per-node=1" in said
 
 
 def test_a_launched_run_that_cannot_begin_is_known_to_have_failed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """DCD-PSGD (Tang et al., NeurIPS 2018, Alg. 1): neighbours on a ring exchange the quantised change of their weights.
 
-This is BAGUA's version (D_LP_S with 8-bit min-max quantisation, arXiv:2107.01499, section 4).
+This is BAGUA's version (D_LP_S with 8-bit min-max quantisation, arXiv:2107.01499, section 4), which rounds to the
+nearest level, where the paper's quantisation is unbiased: steps below half a level are lost.
 """
 
 from __future__ import annotations

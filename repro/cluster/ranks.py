@@ -95,7 +95,9 @@ def launch(
     interrupt: Interrupt | None = None,
     failed: Failed | None = None,
 ) -> Any:
-    """Runs `main(config, rank, share(config))` on every rank; returns what rank 0 returned.
+    """Runs `main(config, rank, share(config))` on every rank.
+
+    Returns what rank 0 returned; in a process that torchrun or srun started, what its own rank returned.
 
     Setting `interrupt` asks every rank to save and stop. `share` is called once in each process. A rank that
     has to end its process tells `failed` the reason.

@@ -40,7 +40,7 @@ def network(
     \b
     repro bench network                                  two nodes of the lab at 1 Gbps
     repro bench network network=ethernet100m --out /tmp/slow
-    torchrun --nproc-per-node 2 -m repro bench network   between ranks that torchrun or srun started, not in the lab
+    srun --nodes=2 --ntasks-per-node=1 python -m repro bench network   between two machines, not in the lab
     repro run network=results/lab/network.yaml           use what was measured
     """
     from repro.cluster.environment import discover

@@ -30,7 +30,7 @@ def map_(
 
     Its grid of networks is tradeoff.bits_per_s and tradeoff.alpha_s, of experiment=tradeoff unless another is named.
     What is predicted already stays: type the same command to go on. With other settings, as tradeoff.node=measured for
-    compute that is timed here, name another file with --out.
+    compute that is timed here, name another file with --out; it is told in words, as the figure is of the first.
     """
     from repro.config import compose
 

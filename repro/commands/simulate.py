@@ -64,6 +64,8 @@ def simulate(
     sparse algorithm; node=measured times this machine; node=0.14+0.09 states seconds of compute and of compress. Of an
     algorithm whose compress is not known there is a dash, no iteration time. Without algo=: dense, Top-k, gTop-k
     and its butterfly.
+    In the table closed form is communication by the algorithm's cost formula, as plotted by what the authors' figure of
+    their model draws, and efficiency the throughput over that of nodes that never wait.
     """
     from repro.config import compose, sweeps
     from repro.config.counts import counts, doubled, node_seconds

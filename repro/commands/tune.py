@@ -50,11 +50,13 @@ def tune(
     repro tune model=resnet20 nodes=4 target=0.75 --run
     repro tune model=vgg16 nodes=8 algo=dense,gtopk density=0.001 bucket_mb=null,25 node=0.14+0.02
 
+    What is ranked unless you type others: algo=all density=0.001,0.01 bucket_mb=null,1,4,25 algo.wire=pairs,gaps, of
+    which the last two give the same bits.
     node=measured (the default) times compute here; node=paper takes the published, of the published batch alone;
-    node=0.14 states seconds of compute, node=0.14+0.02 of compress too, which else is timed here. relax=exact: every
+    node=0.14 states seconds of compute. Compress is timed here with each of these; node=0.14+0.02 states that too.
+    relax=exact: every
     node applies the mean gradient; relax=compressed (the default): or one approximation of it; relax=all: or averages
     weights, in the background too.
-    algo.wire= lists the formats in which pairs may travel (default: pairs,gaps, which give the same bits).
     target=0.75 ranks by the time to that test accuracy, of text target=150 to that perplexity: epochs of committed
     curves, all on one schedule and of one number of nodes, times the predicted iteration, with the range over seeds,
     or within one run; a dash and its best value where a curve never gets there.

@@ -176,7 +176,7 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
 
     Of several mappings those count that hold a value given by the user, if any does, and such a value goes only to
     those that hold it: another network of the same experiment has a batch of its own. An algorithm that none holds
-    goes to those that set no option of an algorithm, if there are such.
+    goes to those that set no option of an algorithm, if there are such, and a model to those of the first model.
     """
     if not name:
         return [({}, given)]
@@ -195,6 +195,9 @@ def _experiment_sweeps(name: str, given: dict[str, list[str]]) -> list[tuple[dic
             plain = [not any(key.startswith("algo.") for key in part) for part, _ in chosen]
             both = [one and other for one, other in zip(takes, plain, strict=True)]
             takes = next((some for some in (both, plain) if any(some)), takes)
+        if k == "model" and rest:  # nor has a model the batch and the images that a block gives to another
+            first = next((part[k][0] for part, _ in chosen if k in part), None)
+            takes = [first in part.get(k, [first]) for part, _ in chosen]
         chosen = [
             (part, asked | {k: [text for text in texts if text in mine or (take and text in rest)]})
             for (part, asked), mine, take in zip(chosen, held, takes, strict=True)

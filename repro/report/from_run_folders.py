@@ -47,7 +47,8 @@ def collect(
     begun = sorted({place.parent.name for place in folders})
     if not begun:
         raise ConfigError(
-            f"{runs}: there is no run folder. Name the one that `repro run` wrote to: --runs results/runs."
+            f"{runs}: there are no runs in it. Type repro run experiment=quickstart first, or name the folder that "
+            "results= named: --runs FOLDER."
         )
     if unknown := [name for name in only if name not in begun]:
         raise ConfigError(f"--only {', '.join(unknown)}: {runs} has no runs of it; there are {', '.join(begun)}.")

@@ -72,6 +72,8 @@ def _with_rows(kind: str, only: Sequence[str], data: Results, say: Say, alone: b
     else:
         for item in others:
             say(f"{item.name}: not run: {made_by(item)}")
+    if alone and not shown:
+        say("Runs that were started without experiment=NAME are in none of them; repro run --help names experiments.")
     return shown
 
 

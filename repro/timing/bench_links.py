@@ -25,6 +25,7 @@ from repro.whole_files import write_whole
 SIZES = [4**power for power in range(3, 13)]  # bytes, 64 B to 16 MB
 PAIRS_S = 1.5  # seconds of ping-pong at each size
 PAPER = "the paper's fit of 1 GbE: alpha 0.436 ms, beta 9 ns per byte"
+TWO_MACHINES = "srun --nodes=2 --ntasks-per-node=1 python -m repro bench network"
 ONE_WAY = {"one way": "seconds", "spread": "spread_s", "fit": "fit_s"}  # columns, and the keys of their rows
 
 
@@ -37,9 +38,10 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
         raise ConfigError("repro bench network takes two processes: nodes=2 and cluster=lab, or torchrun.")
     node_profile.check_nothing_stated([config])
     node_profile.check_unstated([config], "not needed")
-    points = ranks.launch(config, ping_pong, ranks.no_data)
-    if points is None:  # another rank of torchrun or srun
+    found = ranks.launch(config, _of_rank_0, ranks.no_data)
+    if found is None:  # another rank of torchrun or srun
         return
+    points, machines = found
     in_lab = config.cluster.name == "lab"
     bits_per_s = config.network.bits_per_s if in_lab else 0.0
     # A full token bucket lets its bytes pass at once, which no line can follow. Sizes are left out from a sixteenth of
@@ -66,6 +68,14 @@ def measure_network(config: Config, out: Path, say: Callable[[str], None]) -> No
     drawn = in_lab and out == Path("results/lab")  # where the figure reads it
     draw = "   draw it: repro plot figures --only point_to_point" if drawn else ""
     say(f"use it: network={out / 'network.yaml'}{draw}")
+    if not in_lab and machines == 1:
+        say(f"both ranks were on one machine, so this is not of a network; one rank on each of two: {TWO_MACHINES}")
+
+
+def _of_rank_0(config: Config, rank: Rank, data: None) -> tuple[list[Row], int] | None:
+    """Returns on rank 0 what `ping_pong` does, and on how many machines the ranks are."""
+    points = ping_pong(config, rank, data)
+    return (points, len(set(rank.machines))) if rank.number == 0 else None
 
 
 def ping_pong(config: Config, rank: Rank, data: None) -> list[Row]:

@@ -26,7 +26,7 @@ from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
 from repro.report.verdicts import MARGIN
 from repro.runs import places, provenance
-from repro.timing import contenders, kept_times, node_profile, predict
+from repro.timing import contenders, kept_times, map_lines, node_profile, predict
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.train import ending
 from repro.waiting import counting
@@ -81,7 +81,10 @@ def run(sweep: Sequence[Config], say: Callable[[str], None], out: Path) -> None:
     say(f"{out}: {screen.plural(len(summary['maps']), 'map')}")
     drawn = any(one["nodes"] == COMPRESSED_AT for one in summary["maps"])
     also = "Draw them: repro plot figures --only tradeoff" if drawn else f"The figure is of {COMPRESSED_AT} nodes alone"
-    say(summaries.unread_file(out, OUT.name) or also)
+    undrawn = summaries.unread_file(out, OUT.name)
+    for line in map_lines.lines(summary) if undrawn else []:
+        say(screen.sentence(line))
+    say(undrawn or also)
 
 
 def _predict(

@@ -52,7 +52,9 @@ def why(choices: Sequence[Choice], node: str) -> list[str]:
         times = f"{exact.seconds / best.seconds:.2f} times the iteration"
         lines.append(f"without relaxing the gradient: {predict.label(exact.config)}, {times}")
     if best.to_target_s is None and predict.relaxes(best.config.algo) != "exact":
-        lines.append("how many more iterations it needs than dense is not in this: repro run experiment=convergence")
+        typed = f"model={best.config.model.name} algo=dense,{best.config.algo.name} nodes={best.config.nodes}"
+        told = f"how many more iterations it needs than dense is not in this: repro run experiment=convergence {typed}"
+        lines.append(told)
     lines.append(
         f"network {wire.name}: {milliseconds(wire.alpha_s)} a message and {1e9 * wire.beta_s_per_byte:.3g} ns a byte"
     )

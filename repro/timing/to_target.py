@@ -184,7 +184,8 @@ def origin(target: float, found: Sequence[Reach | None], configs: Sequence[Confi
         return (
             f"target={target:g}: no committed run of these has a curve of this model and data, with this lr, its "
             "schedule, weight_decay and batch_per_node; "
-            "type repro run experiment=convergence, then repro results collect"
+            f"type repro run experiment=convergence model={configs[0].model.name} nodes={configs[0].nodes}, then "
+            "repro results collect"
         )
     if not got:
         return _missed(target, configs, groups)

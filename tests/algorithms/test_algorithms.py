@@ -34,6 +34,7 @@ ERRORS = {"bytegrad": 2 * 18 / 255, "qsgd": 2 * 9 / 127, "fp16": 9 * 2**-10}
 
 ABOUT = {name: about(name) for name in NAMES}
 CONSERVING = [name for name in NAMES if ABOUT[name]["error_feedback"] in ("node", "node and owner")]
+CONSERVING.append("demo")  # with OPTIONS, by which nothing decays
 SCALING = [name for name in NAMES if algorithms.of(CHOICES[name]).scales]
 LOSSY = [name for name in NAMES if ABOUT[name]["family"] in ("quantised", "low rank")]
 

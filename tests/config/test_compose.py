@@ -275,3 +275,16 @@ def test_a_network_that_was_changed_does_not_keep_its_name() -> None:
     kept = one("network.alpha_s=" + repr(one().network.alpha_s))
     assert kept.network.name == "ethernet1g" and kept.run_id == one().run_id
     assert one("network.name=mine", "network.alpha_s=1e-4").network.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "batch"), [("convergence", 32), ("throughput", 128), ("density_sensitivity", 32)]
+)
+def test_a_model_of_no_block_stands_in_the_place_of_the_first(experiment: str, batch: int) -> None:
+    """It was trained once in each block, with the batch and the images' size that these give to others."""
+    other = "vgg16_imagenet"
+    found, usual = (compose([f"experiment={experiment}", f"model={name}", "seed=0"]) for name in (other, "resnet20"))
+    assert [(c.algo.name, c.nodes, c.density) for c in found] == [(c.algo.name, c.nodes, c.density) for c in usual]
+    assert {(c.batch_per_node, c.accumulate) for c in found} == {(batch, 1)}
+    both = compose([f"experiment={experiment}", f"model=vgg16,{other}", "seed=0"])
+    assert [c for c in both if c.model.name == other] == found
