@@ -45,9 +45,14 @@ class Pipelined:
     def bytes_most(self) -> float:
         """Returns what the busiest node sends in an iteration."""
         return max(
-            sent(program) + max(map(sent, rounds)) / self.period
+            sent(program) + each(max(map(sent, rounds)), self.period)
             for program, rounds in zip(self.programs, self.rounds, strict=True)
-        )  # fmt: skip
+        )
+
+
+def each(total: int, period: int) -> float:
+    """Returns the mean over a period of iterations, as a whole number where it is one: a summary rounds others."""
+    return total / period if total % period else total // period
 
 
 def iteration(config: Config, split: Split, compress_s: float) -> Pipelined:

@@ -190,7 +190,7 @@ def _data(base: Config, blocks: Sequence[Block], algo: str, kind: str) -> Iterat
     rounds = dry_run.all_rounds(config.algo, config.nodes, parameters, entries(config.density, parameters))
     whole = [stated_stages.scaled(blocks, config, compute_s)]
     yield _about(config, kind) | {
-        "bytes_most": max(map(pipelined.sent, rounds)) / one.period,
+        "bytes_most": pipelined.each(max(map(pipelined.sent, rounds)), one.period),
         "memory": pipelined.memory(whole, 1),
         "seconds": lambda link: one.seconds(*link),
     }

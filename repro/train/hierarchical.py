@@ -13,7 +13,7 @@ from repro.algorithms import Algorithm
 from repro.comm.collective import Collective
 from repro.comm.subset import among, join
 from repro.comm.traffic import Round, bytes_sent
-from repro.config.schema import Config
+from repro.config.schema import Config, RunError
 from repro.json_text import json_text
 from repro.screen import plural
 from repro.whole_files import write_whole
@@ -29,17 +29,20 @@ def keep_machines(config: Config, rank: Rank, checkpoints: Path) -> None:
     """Gives ranks the machines with which the run began, wherever they were started again. Collective.
 
     Leaders have what others have not, and sums in another order have other bits. So a run that goes on keeps its
-    groups, also where some of their messages now cross the network.
+    groups, also where some of their messages now cross the network. Raises RunError where they are not known any more.
     """
     if not config.hierarchical or config.machines is not None:
         return
     machines = rank.machines
-    if rank.number == 0:
-        kept = _kept(config.folder / FILE) if any(checkpoints.glob("step-*")) else []
-        if len(kept) == rank.size:
-            machines = kept
-        else:
-            write_whole(config.folder / FILE, json_text(machines) + "\n")
+    if rank.number == 0 and any(checkpoints.glob("step-*")):
+        machines = _kept(config.folder / FILE)
+        if len(machines) != rank.size:
+            raise RunError(
+                f"{config.folder / FILE}, the machines of the run's ranks, is missing or damaged; "
+                "type results=FOLDER to begin anew"
+            )
+    elif rank.number == 0:
+        write_whole(config.folder / FILE, json_text(machines) + "\n")
     rank.machines = rank.control.gather_objects(machines)[0]
 
 

@@ -177,3 +177,11 @@ def test_demo_momentum_is_its_own():
         from repro.train import combinations
 
         combinations.check(compose.compose(["algo=demo", "momentum=0.9"])[0])
+
+
+def test_demo_forgets_a_part_of_its_momentum_in_each_step():
+    x = torch.randn(2, 1, 1016, generator=torch.Generator().manual_seed(0))
+    kept = [demo(1, x[:steps], **ALL | {"decay": 0.25}, top=8)[0] for steps in (1, 2)]
+    (first, before, _), (both, after, _) = kept
+    assert torch.allclose(both[0], first[0]) and before.norm() > 1
+    assert torch.allclose(after, 0.25 * before + x[1, 0] - both[1], atol=1e-5)

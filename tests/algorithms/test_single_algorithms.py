@@ -295,3 +295,25 @@ def test_the_variance_of_qadam_keeps_the_correction_of_the_step_at_which_it_was_
         return update
 
     assert torch.allclose(on_ranks(2, body)[0], torch.ones(16), atol=1e-3)
+
+
+def test_qsgds_noise_is_another_in_each_step_and_on_each_rank():
+    """Noise that came again would not average out: rounding would be a bias."""
+    x = torch.full((200, 2, M), 0.3)
+    x[:, :, ::2] = 1.0  # the largest of each bucket, so that 0.3 lies between two levels
+    updates = train("qsgd", 2, x, 1.0, bits=4)[0][0][:, 1::2]
+    assert len(updates.unique(dim=0)) == len(updates)
+    apart = updates.mean(0) - 0.3
+    spread = updates.std(0).mean().item() / len(updates) ** 0.5
+    assert spread > 0 and apart.abs().max() < 6 * spread
+    seeds = on_ranks(2, seeds_of_qsgd)
+    assert len({seed for of_rank in seeds for seed in of_rank}) == 6
+
+
+def seeds_of_qsgd(collective):
+    """Those from which the noise of three steps is drawn on this rank."""
+    algorithm, seeds = algorithms.load(CHOICES["qsgd"], M), []
+    for _ in range(3):
+        algorithm.step(torch.linspace(-1, 1, M), collective)
+        seeds.append(algorithm.generator.initial_seed())
+    return seeds

@@ -170,3 +170,13 @@ def test_a_ring_among_some_ranks_has_one_message_a_round():
 def test_a_chunk_of_gloos_ring_travels_in_two_messages_or_in_as_many_as_hold_a_mebibyte_each():
     for sent, segments in ((1, 2), (2 * SEGMENT_BYTES, 2), (2 * SEGMENT_BYTES + 4, 3)):
         assert framing(Round(1, sent, 1, sent, repeat=4)) == 4 * segments * HEADERS_BYTES
+
+
+def test_seconds_beside_are_hidden_but_for_those_that_were_waited():
+    one = Collective(MemoryTransport(0, Wires(2)))
+    for waited, hidden in ((3.0, 2.0), (9.0, 2.0)):
+        beside = one.aside()
+        beside.seconds = 5.0
+        one.join(beside, waited)
+        assert one.hidden_s == hidden and beside.seconds == 0
+    assert one.seconds == 10.0

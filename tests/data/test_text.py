@@ -202,3 +202,14 @@ def test_perplexity_is_exp_of_the_loss_a_word_and_the_same_on_any_number_of_node
     status = forked_cli.repro("status", cwd=tmp_path)
     assert "perplexity" in status.stdout and "accuracy" not in status.stdout
     assert json.loads((config.folder / "provenance.json").read_text())["data"] == "text (a.txt)"
+
+
+def test_a_text_is_read_from_its_beginning_in_each_epoch(tmp_path, root):
+    """Of a network that learns nothing both epochs have the same losses, as no state goes from one to the next."""
+    words = ["model.width=6", "model.dropout=0", "data.classes=15", "data.sequence=5", "lr=0", "epochs=2", "nodes=1"]
+    where = [f"data.root={root}", f"results={tmp_path}", "batch_per_node=2", "algo=dense", "wandb.mode=disabled"]
+    (config,) = compose(["model=lstm_small", *words, *where])
+    loop.run(config)
+    losses = [line["loss"] for line in run_folder.read_metrics(config.folder) if line["kind"] == "step"]
+    half = len(losses) // 2
+    assert losses[:half] == losses[half:] and losses[0] not in losses[1:half]

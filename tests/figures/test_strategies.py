@@ -136,3 +136,10 @@ def test_a_folder_is_refused_where_a_file_is_to_go(tmp_path: Path) -> None:
     """It said: Is a directory."""
     with pytest.raises(ConfigError, match="is a folder, and a file is to go there"):
         predicted.run(compose(["experiment=strategies", "model=resnet20", "nodes=4"]), print, tmp_path)
+
+
+def test_the_committed_predictions_are_those_of_their_blocks(file: Path) -> None:
+    before = json.loads(file.read_text())
+    predicted.run(compose(["experiment=strategies", "model=resnet20", "nodes=4"]), print, file)
+    after = json.loads(file.read_text())
+    assert after["rows"] == before["rows"] and after["blocks"] == before["blocks"]

@@ -44,8 +44,14 @@ def test_what_computes_the_same_takes_the_same_compute_seconds():
         settings = own["settings"] | {"batch_per_node": batch, "compute_s": stated}
         return own | {"settings": settings, "iteration_time": [time | {"compute_s": compute_s}]}
 
+    def at(other: dict[str, Any], compute_s: float) -> dict[str, Any]:
+        own = run("dense", compute_s)
+        return own | {"settings": own["settings"] | other}
+
+    unlike = [at({"precision": "bfloat16"}, 7.0), at({"threads": 2}, 8.0)]
     runs = [run("dense", 3.0), run("topk", 1.0), run("gtopk", 2.0), run("gtopk", 9.0, 64), run("dense", 5.0, 32, 5.0)]
+    runs += unlike
     runs[0]["settings"]["model"] = runs[0]["settings"]["model"] | {"reads": "images"}  # which old summaries lack
     found = summaries.Results({}, {"made_up": {"groups": runs}}).groups("made_up")
-    assert [own.time.compute_s for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0]
+    assert [own.time.compute_s for own in found] == [2.0, 2.0, 2.0, 9.0, 5.0, 7.0, 8.0]
     assert [own.time.communicate_s for own in found] == [run["iteration_time"][0]["communicate_s"] for run in runs]

@@ -1,15 +1,17 @@
 """The seconds that a node compresses: its own part, and what its peers send."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import tiny_runs
+import torch
 
 from repro.algorithms import oktopk
 from repro.comm.collective import Collective
 from repro.config.compose import compose
 from repro.density import entries
-from repro.timing import compress_time, dry_run, stand_ins
+from repro.timing import compress_time, dry_run, one_rank, stand_ins
 from repro.timing.before_run import before_a_run
 from repro.timing.one_rank import Player
 from repro.train import loop
@@ -101,3 +103,27 @@ def test_what_peers_cost_is_the_difference_and_never_below_nothing(monkeypatch, 
     monkeypatch.setattr(compress_time, "_period", lambda algorithm, gradients, peers: seconds[type(peers)])
     assert compress_time.of_peers(config, 10_000) == expected
     assert compress_time.of_peers(dataclasses.replace(config, nodes=1), 10_000) == 0, "nobody sends"
+
+
+@pytest.mark.parametrize("period", [compress_time._period, one_rank._compress_seconds])
+def test_what_peers_take_to_hand_over_is_no_compress(monkeypatch, period):
+    """A clock that goes on by itself: 2 s in each step, of which 0.5 s are the peers'."""
+    now = [0.0]
+    algorithm = SimpleNamespace(period=2, load_state_dict=lambda state: None)
+    monkeypatch.setattr(compress_time, "clock", lambda: now[0])
+    monkeypatch.setattr(one_rank, "clock", lambda: now[0])
+    monkeypatch.setattr(compress_time.algorithms, "one_step", lambda *of: step(now, of[-1]))
+    monkeypatch.setattr(one_rank, "one_step", lambda *of: step(now, of[-1]))
+    peers = SimpleNamespace(seconds=1.0 if period is compress_time._period else 0.0, replies=[], asides=[])
+    monkeypatch.setattr(one_rank, "Player", lambda recorder: peers)
+    monkeypatch.setattr(compress_time, "Collective", lambda transport: transport)
+    monkeypatch.setattr(one_rank, "Collective", lambda transport: transport)
+    if period is compress_time._period:
+        assert period(algorithm, 2 * [torch.zeros(1)], peers) == 1.5
+    else:
+        assert period(algorithm, {}, lambda: torch.zeros(1), None) == 1.5
+
+
+def step(now: list[float], peers) -> None:
+    now[0] += 2.0
+    peers.seconds += 0.5

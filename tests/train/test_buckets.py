@@ -230,3 +230,14 @@ def test_no_worker_whose_buckets_overlap_outlives_its_run(tmp_path, monkeypatch)
     gc.collect()
     assert len(workers) == 2 and [worker() for worker in workers] == [None, None]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("buckets")]
+
+
+def test_what_a_bucket_takes_after_backward_has_ended_hides_nothing(monkeypatch):
+    monkeypatch.setattr(buckets, "time", SimpleNamespace(perf_counter=lambda: 2.0))
+    done = [
+        SimpleNamespace(result=lambda span=span: span, cancel=bool) for span in ((1.0, 2.5), (0.5, 1.0), (3.0, 5.0))
+    ]
+    collective = SimpleNamespace(hidden_s=0.0)
+    overlap = SimpleNamespace(armed=True, started=done, counts=[1, 1, 1], stream=None, collective=collective)
+    buckets.Overlap.finish(overlap)
+    assert collective.hidden_s == 1.5

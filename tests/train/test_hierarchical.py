@@ -1,5 +1,7 @@
 """Levels of a cluster: machines add up their ranks' gradients, and their leaders run the algorithm."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from bucket_runs import config
@@ -9,10 +11,11 @@ from repro import algorithms
 from repro.comm.collective import Collective
 from repro.comm.subset import among
 from repro.config.compose import compose
+from repro.config.schema import RunError
 from repro.runs import run_folder
 from repro.timing.before_run import before_a_run
 from repro.train import loop
-from repro.train.hierarchical import Hierarchical, inside
+from repro.train.hierarchical import FILE, Hierarchical, inside, keep_machines
 
 
 @pytest.mark.parametrize("machines", [["a", "a", "b", "b"], ["a", "b", "a", "c", "a"], ["a"] * 3, ["a", "b", "c"]])
@@ -55,3 +58,23 @@ def test_a_run_on_made_up_machines(tmp_path):
     assert all(0 < line["bytes_inside"] < line["bytes_sent"] for line in lines)
     (time,) = [line for line in run_folder.read_metrics(run.folder) if line["kind"] == "iteration_time"]
     assert 0 < time["communicate_s"] < 0.1  # what stays inside a machine costs nothing
+
+
+def test_a_run_whose_machines_are_not_known_any_more_says_so(tmp_path):
+    """It took those of today, and summed in other groups than before."""
+    run = config(tmp_path, "algo=dense", "nodes=4", "hierarchical=true")
+    run.folder.mkdir(parents=True)
+    checkpoints = run.folder / "checkpoints"
+    rank = SimpleNamespace(
+        number=0, size=4, machines=list("aabb"), control=SimpleNamespace(gather_objects=lambda item: 4 * [item])
+    )
+    keep_machines(run, rank, checkpoints)
+    (checkpoints / "step-1").mkdir(parents=True)
+    rank.machines = list("abab")
+    keep_machines(run, rank, checkpoints)
+    assert rank.machines == list("aabb")
+    for damaged in ('["a", "a", "b"', '["a"]'):
+        (run.folder / FILE).write_text(damaged)
+        with pytest.raises(RunError, match="machines.json.*missing or damaged; type results=FOLDER"):
+            keep_machines(run, rank, checkpoints)
+        assert (run.folder / FILE).read_text() == damaged

@@ -204,3 +204,8 @@ def test_the_trained_network_is_whole(done, tmp_path):
     with pytest.raises(RunError, match=r"is missing or damaged; type cuts=\[...\] as it had them, or results=FOLDER"):
         split.of_run(run, SimpleNamespace(number=0))  # other cuts could load no checkpoint
     assert latest(run.folder)[0] == 4
+
+
+def test_stages_are_balanced_by_forward_and_backward() -> None:
+    blocks = [split.Block(1.0, backward_s, 1, [1], "float32", 1) for backward_s in (9.0, 1.0, 1.0, 1.0)]
+    assert split.balanced(blocks, 2) == [1]

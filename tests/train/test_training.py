@@ -14,7 +14,7 @@ from repro.cluster import ranks
 from repro.config.schema import RunError
 from repro.runs import run_folder
 from repro.timing.before_run import before_a_run
-from repro.train import loop
+from repro.train import loop, schedule
 from repro.train.replica import Replica
 from repro.train.step import Worker
 from repro.train.training import Training
@@ -133,3 +133,27 @@ def test_an_error_that_nobody_foresaw_leaves_its_traceback_in_the_run_folder(tmp
     assert text.startswith("Traceback") and "in broken" in text and not (run.folder / "error-rank-0.txt").exists()
     status = json.loads((run.folder / "status.json").read_text())
     assert status["state"] == "failed" and "error-rank-1.txt" in status["error"]
+
+
+def test_steps_are_taken_at_the_rate_of_the_schedule(tmp_path):
+    warm = ["lr_warmup_epochs=1", "schedule_epochs=3", "lr_drops=[2]", "epochs=3"]
+    run = config(tmp_path, *QUICK, "algo=dense", "nodes=2", *warm)
+    loop.run(run)
+    rates = [line["lr"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "step"]
+    assert rates == [schedule.learning_rate(step / 8, run) for step in range(24)] and len(set(rates)) > 8
+
+
+def test_samples_per_second_are_those_of_all_nodes_over_the_seconds_of_their_steps(tmp_path, monkeypatch):
+    begin = Training.begin_clock
+
+    def began(training):
+        begin(training)
+        training.began = 0.0
+
+    monkeypatch.setattr(Training, "begin_clock", began)
+    stopped = SimpleNamespace(perf_counter=lambda: 4.0, monotonic=time.monotonic)
+    monkeypatch.setattr("repro.train.training.time", stopped)
+    run = config(tmp_path, *QUICK, "algo=dense", "nodes=2", "epochs=1", "accumulate=2")
+    loop.run(run)
+    rates = [line["samples_per_s"] for line in run_folder.read_metrics(run.folder) if line["kind"] == "eval"]
+    assert rates == [64 / 4.0]
