@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import json
 import multiprocessing
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import thread_ranks
 import torch
+from cli_process import repro
 
 from repro import algorithms
 from repro.cluster import lab, ranks
@@ -220,3 +222,26 @@ def test_a_delay_of_minutes_is_refused():
 def test_a_network_without_a_line_rate_is_refused():
     with pytest.raises(ConfigError, match="network.bits_per_s=1e9"), lab.lab(0.0):
         pass
+
+
+@pytest.mark.lab
+def test_what_the_planner_chose_and_what_collectives_take_are_measured_on_the_links(tmp_path):
+    """The two measurements that nothing else here runs, each as a command."""
+    small = ["model=resnet20", "data.image_size=8", "data.classes=2", "batch_per_node=2", "network.bits_per_s=1e8"]
+    regret = repro("bench", "regret", *small, "nodes=2", "algo=dense,gtopk", "--out", "r.json", cwd=tmp_path)
+    assert regret.returncode == 0, regret.stderr
+    (row,) = json.loads((tmp_path / "r.json").read_text())["rows"]
+    assert set(row["measured_s"]) == set(row["predicted_s"]) >= {"dense", "gtopk"}
+    assert row["best_s"] == min(row["measured_s"].values()) and row["choice_s"] == row["measured_s"][row["choice"]]
+    assert row["regret"] == pytest.approx(row["choice_s"] / row["best_s"], rel=1e-4) and row["alpha_s"] > 0
+    assert row["beta_s_per_byte"] > 0.95 * 8e-8, "no link is faster than its rate"
+    words = ["nodes=2", "algo=dense,gtopk", "--parameters", "100k", "--repeats", "3", "--out", "c.jsonl"]
+    measured = repro("bench", "collectives", *words, cwd=tmp_path)
+    assert measured.returncode == 0, measured.stderr
+    dense, gtopk = map(json.loads, (tmp_path / "c.jsonl").read_text().splitlines())
+    assert (dense["algo"], dense["k"], gtopk["algo"], gtopk["k"]) == ("dense", None, "gtopk", 100)
+    assert dense["bound"] == pytest.approx(100_000 * 4 * 8e-9) and dense["seconds"] > 0.95 * dense["bound"]
+    for one in (dense, gtopk):
+        assert one["to_bound"] == pytest.approx(one["seconds"] / one["bound"])
+        assert one["to_model"] == pytest.approx(one["seconds"] / one["modelled"]) and one["counted_to_wire"] < 1
+    assert dense["counted_to_wire"] > 0.85, "its messages are nearly all that crosses"
