@@ -1,9 +1,11 @@
 """A finished run on another network: its own compute and compress, and what its messages take there."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_runs import QUICK, config, latest
@@ -12,7 +14,7 @@ from repro import cli
 from repro.cluster import dilation
 from repro.comm.cost_formulas import closed_form
 from repro.comm.traffic import Link
-from repro.config.compose import named_network
+from repro.config.compose import compose, named_network
 from repro.config.schema import Config, ConfigError
 from repro.density import entries
 from repro.runs import run_folder
@@ -189,3 +191,15 @@ def test_runs_of_one_id_in_two_places_are_two_and_time_that_nobody_knows_is_not_
     assert runs[0].run_id == runs[1].run_id
     left = TimeLeft(runs, runs, None)
     assert (left.after(runs[0]), left.after(runs[1])) == ("1 of 2 runs", "")
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "seconds"), [(4, 1, 1.0), (4, 3, 3.0), (2 * forecast.MOST_SAMPLES, 1, 2.0)]
+)
+def test_a_step_takes_as_long_as_its_images_where_fewer_are_timed(
+    batch: int, accumulate: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    (config,) = compose(["data=synthetic", "data.image_size=8", f"batch_per_node={batch}", f"accumulate={accumulate}"])
+    monkeypatch.setattr(forecast, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    assert forecast.step_seconds(config) == pytest.approx(seconds)
