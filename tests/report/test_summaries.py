@@ -210,7 +210,7 @@ def test_runs_alone_are_shown_without_anything_committed(runs: Path, tmp_path: P
 
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no run folder"):
+    with pytest.raises(ConfigError, match="there are no runs in it"):
         from_run_folders.collect(tmp_path)
     place = tmp_path / "convergence" / "some-run"
     place.mkdir(parents=True)
