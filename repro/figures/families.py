@@ -173,7 +173,7 @@ def _rules(rows: list[Row], names: list[str]) -> str:
 
 
 def _before(rows: list[Row], names: list[str]) -> str:
-    """Says which algorithms sent more in their warm-ups than in the steps whose bytes are drawn."""
+    """Says which algorithms sent more or less in their warm-ups than in the steps whose bytes are drawn."""
     by_density: dict[tuple[str, float, float], list[str]] = {}
     for name, row in zip(names, rows, strict=True):
         if row["family"] == "sparse" and row["density_warmup"]:
@@ -186,7 +186,7 @@ def _before(rows: list[Row], names: list[str]) -> str:
         said.append(f"{when}, {over:.3g} times as many in the mean step: {', '.join(own)}")
     dense = [(name, row) for name, row in zip(names, rows, strict=True) if row["dense_steps"]]
     said += [f"all entries in {_first(row['dense_steps'], 'step')} of {row['step']:,}: {name}" for name, row in dense]
-    return f"More bytes before, in warm-ups: {'; '.join(said)}." if said else ""
+    return f"Other bytes before, in warm-ups: {'; '.join(said)}." if said else ""
 
 
 def _first(count: int, what: str) -> str:
