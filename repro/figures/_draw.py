@@ -273,7 +273,8 @@ def _densities(rows: Sequence[Row]) -> str:
         for density in densities
     }
     alike = len({tuple(one) for one in warm.values()}) == 1
-    names = [f"{density:g}" + ("" if alike else _warmup(warm[density]) or " throughout") for density in densities]
+    ways = {density: " throughout" if ways == [""] else _warmup(ways) for density, ways in warm.items()}
+    names = [f"{density:g}" + ("" if alike else ways[density]) for density in densities]
     return f", ρ = {', '.join(names)}{_warmup(warm[densities[0]]) if alike else ''}"
 
 

@@ -124,7 +124,7 @@ def draw(rows: list[Row]) -> Figure:
     if high < 100 * low:  # it may have a single power of ten on it, or none
         _draw.plain_log(panels[1], "x")
     for panel in (panels[0], panels[2]):
-        panel.xaxis.set_major_locator(MaxNLocator(5, min_n_ticks=3))
+        panel.xaxis.set_major_locator(MaxNLocator(5 if _draw.wide() else 3, min_n_ticks=3))
     letters = _letters(figure)
     (source,) = {row["time_source"] for row in rows} or {"modelled"}
     labels = (*LABELS[:2], f"{SOURCES[source]} {LABELS[2]}")
