@@ -205,3 +205,7 @@ def test_a_state_is_of_one_model(alone):
         for _ in range(4):
             for model in models:
                 model(torch.ones(2, 10)).square().sum().backward()
+
+
+def test_a_hook_draws_by_the_seed_that_it_is_given():
+    assert [distributed.State("qsgd", seed=seed).algo.options["seed"] for seed in (0, 3)] == [0, 3]

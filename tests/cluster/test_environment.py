@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from repro.cluster import devices, door, environment, start, threads
-from repro.cluster.devices import device_of
+from repro.cluster.devices import device_of, take
 from repro.cluster.door import knock, open_door
 from repro.cluster.environment import (
     FIRST_PORT,
@@ -266,3 +266,19 @@ def test_the_lab_takes_no_gpu(monkeypatch):
     assert device_of(compose(["cluster=lab"])[0], place).type == "cpu"
     with pytest.raises(ConfigError, match="leave device out, or type cluster=processes"):
         possible.check(compose(["cluster=lab", "device=cuda"])[0])  # before any folder is made
+
+
+def test_ranks_of_a_machine_take_its_gpus_in_turn_and_float32_is_float32(monkeypatch):
+    """cuDNN multiplies float32 with 10 bits unless it is told not to."""
+    taken = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    (config,) = compose(["nodes=4"])
+    devices = [device_of(config, Place(rank, 4, rank, 4)) for rank in range(4)]
+    assert [device.index for device in devices] == [0, 1, 0, 1]
+    for name in ("allow_tf32", "deterministic"):
+        monkeypatch.setattr(torch.backends.cudnn, name, name == "allow_tf32")
+    take(devices[1])
+    assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic) == (False, True)
+    assert taken == [devices[1]]

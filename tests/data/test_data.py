@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from repro import data
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
+from repro.data import _shards
 
 
 def load(name, *overrides, seed=0, model="resnet20"):
@@ -33,6 +36,11 @@ def test_digits(digits):
     assert labels.shape == (8,) and labels.dtype == torch.int64
     assert digits.steps_per_epoch(4, 8) == 44
     assert torch.bincount(digits.test.labels).min() >= 27  # about 36 of every class
+    order, scans = _shards.order(1797, 0, 0), load_digits()
+    for part, places in ((digits.test, order[:360]), (digits.train, order[360:])):
+        assert torch.equal(part.labels, torch.tensor(scans.target[places]))
+        corners = part.images[:, 0, ::4, ::4] if part.images.shape[1] == 3 else part.images[:, ::4, ::4, 0]
+        assert torch.equal(corners, torch.tensor(np.round(scans.images[places] * (255 / 16)).astype(np.uint8)))
 
 
 def test_digits_are_normalised_and_magnified():
@@ -86,6 +94,13 @@ def test_synthetic_has_any_shape_and_is_the_same_each_time():
     assert (first.classes, first.image_size, first.train_size, first.test_size) == (7, 20, 70, 21)
     assert torch.equal(first.train.images, again.train.images)
     assert next(first.batches(0, 0, 2, 5))[0].shape == (5, 3, 20, 20)
+
+
+def test_synthetic_images_of_a_class_differ_by_the_noise_that_is_asked_for():
+    still, noisy = (load("synthetic", "data.train_images=20", f"data.noise={noise}").train for noise in (0, 30))
+    assert torch.equal(still.images[:10], still.images[10:])
+    apart = (noisy.images[:10].float() - still.images[:10].float()).std().item()
+    assert apart == pytest.approx(30, rel=0.05)
 
 
 def test_synthetic_can_be_learnt():

@@ -9,6 +9,7 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -60,6 +61,7 @@ def test_a_folder_that_may_not_be_entered_is_named_and_the_other_data_are_listed
         shutil.copytree(imagenet_folder, root, dirs_exist_ok=True)
         asked = ["data", "status", "--root", root]
         assert "imagenet ready" in " ".join(CliRunner().invoke(app, asked).output.split())
+        open_at(root)  # imports what it needs while this is root, whose folders may hold it
         Path(root, closed).chmod(0)
         with as_nobody():
             shown = CliRunner().invoke(app, asked)
@@ -262,3 +264,23 @@ def test_a_folder_that_is_incomplete_by_now_names_no_classes(copy):
     assert data.labels(chosen, has) == [f"n0000000{i}" for i in range(4)]
     shutil.rmtree(copy / "imagenet" / "val")
     assert data.labels(chosen, has) is None
+
+
+def test_half_of_the_crops_are_mirrored():
+    ramp = Image.fromarray(np.tile(np.arange(64, dtype=np.uint8) * 4, (64, 1))).convert("RGB")
+    crops = (np.asarray(random_resized_crop(ramp, 16, random.Random(i)), int)[8, :, 0] for i in range(400))
+    assert sum(crop[0] > crop[-1] for crop in crops) / 400 == pytest.approx(0.5, abs=0.1)
+
+
+def test_no_two_images_of_an_epoch_are_cropped_alike(copy):
+    files = sorted((copy / "imagenet" / "train").rglob("*.*"))
+    for file in files[1:4]:
+        shutil.copyfile(files[0], file.with_suffix(files[0].suffix))
+    dataset = open_at(copy)
+    same = [place for place, path in enumerate(dataset.train.paths) if same_file(dataset.train.folder / path, files[0])]
+    seen = {dataset.train._decode(place, 7).tobytes() for place in same}
+    assert len(same) >= 2 and len(seen) == len(same)
+
+
+def same_file(one, other):
+    return one.read_bytes() == other.read_bytes()

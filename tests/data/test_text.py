@@ -15,6 +15,7 @@ from repro import data
 from repro.config.compose import compose
 from repro.config.schema import ConfigError
 from repro.data import _shards
+from repro.data import text as text_of_python
 from repro.data._text import words
 from repro.runs import run_folder
 from repro.train import loop
@@ -213,3 +214,19 @@ def test_a_text_is_read_from_its_beginning_in_each_epoch(tmp_path, root):
     losses = [line["loss"] for line in run_folder.read_metrics(config.folder) if line["kind"] == "step"]
     half = len(losses) // 2
     assert losses[:half] == losses[half:] and losses[0] not in losses[1:half]
+
+
+def test_no_sentence_to_test_with_is_trained_on(tmp_path):
+    """Every tenth of a text, at its end; of Python's reference a percent stands in several paragraphs."""
+    text = ". ".join(f"the {number} cats sat" for number in "abcdefghijklmnopqrst") + "."
+    (tmp_path / "text.txt").write_text(text)
+    data.prepare("text", tmp_path / "text.txt", tmp_path)
+    found = load("text", tmp_path, "data.sequence=2")
+    counts = [len(words.sentences(text)), len(found.train.words) + len(found.test.words)]
+    own = {name: set(part.words.tolist()) for name, part in (("train", found.train), ("test", found.test))}
+    assert counts == [20, sum(map(len, words.sentences(text)))] and len(found.test.words) == counts[1] // 10
+    assert len(own["test"] - own["train"]) >= 1
+    sentences = [tuple(one) for one in words.sentences(text_of_python._reference())]
+    last = len(sentences) - len(sentences) // text_of_python.TEST
+    long = [one for one in sentences[last:] if len(one) > 8]
+    assert sum(one in set(sentences[:last]) for one in set(long)) < 0.01 * len(long)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -78,3 +79,18 @@ def test_a_precision_that_the_processor_emulates_is_named_before_it_takes_hours(
     told = machine.slow_bfloat16({"float32_gflops": 44.0, "bfloat16_gflops": 1.7})
     assert told is not None and "1.7" in told and "precision=float32" in told
     assert machine.slow_bfloat16({"float32_gflops": 130.0, "bfloat16_gflops": 260.0}) is None
+
+
+def test_rates_are_of_what_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(machine, "_per_second", lambda action, seconds: seen.append(action()) or 1e9)
+    found = machine.measure(0.0)
+    assert [one.dtype for one in seen[:2]] == [torch.float32, torch.bfloat16]
+    assert found["float32_gflops"] == found["bfloat16_gflops"] == float(f"{2 * 512**3:.3g}")
+    assert found["copy_gb_per_s"] == float(f"{seen[2].numel():.3g}")
+
+
+def test_a_rate_is_of_the_fastest_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([0.0, 0.0, 0.0, 0.5, 0.5, 0.5, 0.6, 0.6, 0.6, 0.9, 2.0])
+    monkeypatch.setattr(machine, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    assert machine._per_second(lambda: None, 1.0) == pytest.approx(10.0)

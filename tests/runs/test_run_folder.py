@@ -12,6 +12,7 @@ import tiny_runs
 from typer.testing import CliRunner
 
 from repro import cli
+from repro.children import usable_cores
 from repro.config.compose import compose, from_yaml
 from repro.config.schema import Config, ConfigError
 from repro.runs import lock, places, provenance, run_folder, status_file
@@ -54,6 +55,11 @@ def test_a_run_folder_from_start_to_end(config: Config) -> None:
     origin = json.loads((config.folder / "provenance.json").read_text())
     assert origin["end"] and origin["data"] == "digits" and origin["versions"]["torch"]
     assert origin["processor"]["name"] and origin["rates"]["float32_gflops"] > 0
+    assert origin["cpus"] == usable_cores()
+    root = Path(__file__).parents[2]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True).stdout.strip()
+    assert origin["git"]["commit"] == head or not (root / ".git").exists()
+    assert (found["samples_per_s"], found["epochs"]) == (10.0, 1.0)
     assert lock.holder(config.folder) is None
 
 

@@ -17,6 +17,7 @@ from forked_cli import repro
 from repro.config.compose import compose
 from repro.runs import run_folder, run_name, status_file
 from repro.runs.run_folder import RunFolder
+from repro.runs.wandb_mirror import Mirror
 
 (QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
 ROOT = Path(__file__).parents[2]
@@ -289,3 +290,16 @@ def test_online_without_a_network_goes_on_offline(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "offline-run-" in done.stdout and "Going on offline" in done.stderr
     assert key not in done.stderr
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_wandb_has_the_settings_of_the_run_and_how_it_ended(ok: bool, tmp_path: Path) -> None:
+    config = offline(tmp_path)
+    mirror = Mirror(config, "one")
+    mirror.finish({"state": "done" if ok else "failed"}, ok)
+    run, _, _ = sent(config.folder)
+    said = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert said["lr"] == config.lr and said["algo"]["name"] == config.algo.name and said["seed"] == config.seed
+    (file,) = config.folder.glob("wandb/offline-run-*/*.wandb")
+    codes = [record.exit.exit_code for record in records(file) if record.WhichOneof("record_type") == "exit"]
+    assert codes == [0 if ok else 1]
