@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from launched import SWEEP, finish, launch, placed
@@ -196,3 +197,10 @@ def test_a_watched_sweep_is_let_go_once_it_has_ended(sweep, tmp_path, monkeypatc
     monkeypatch.setattr("repro.commands.status.time.sleep", ends)
     app(["status", "--watch", "--results", str(tmp_path)], standalone_mode=False)
     assert looks == [5] and "1 done" in capsys.readouterr().out
+
+
+def test_the_time_left_is_at_the_pace_since_the_last_start(tmp_path: Path) -> None:
+    """Steps of before a resume take no seconds of this start."""
+    (tmp_path / "provenance.json").write_text(json.dumps({"start": "2026-01-01T00:00:00", "resumed_at": 50}))
+    now = {"updated": "2026-01-01T00:00:10", "step": 60, "steps": 100}
+    assert status._eta(tmp_path, now) == 40.0 and status._eta(tmp_path, now | {"step": 50}) is None
