@@ -107,13 +107,16 @@ def _counts(group: Group) -> bool:
 
 
 def _longest_first(own: Sequence[Group], dense: Sequence[Group]) -> Iterator[Beside]:
-    """Yields an algorithm's runs, pooled over seeds, and dense's beside them, at the last epoch that a run shares."""
+    """Yields an algorithm's runs, pooled over seeds, and dense's beside them, at the last epoch that a run shares.
+
+    Of those as long, those of the most seeds come first, then those on the fewest nodes.
+    """
     shared = [
         (not group.compressed, max(epochs), group)
         for group in own
         if (epochs := {row["epoch"] for row in group.curve} & {row["epoch"] for row in _curves(group, dense)})
     ]
-    for _, epoch, group in sorted(shared, key=lambda one: one[:2], reverse=True):
+    for _, epoch, group in sorted(shared, key=lambda one: (*one[:2], one[2].n, -one[2].nodes), reverse=True):
         over = prefixes.averaged(group, epoch)
         ours, theirs = (prefixes.at_epoch(_like(group, every), epoch, over) for every in (own, dense))
         if ours and theirs:

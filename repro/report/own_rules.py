@@ -84,7 +84,7 @@ def by_schedule(results: Results, experiment: str) -> list[list[Setting]]:
 def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
     """Returns one for each algorithm and density among runs alike.
 
-    It is the one by the algorithm's own rules, where there is one; then the experiment's, then that of the most seeds.
+    It is the one by the algorithm's own rules, where there is one; then that of the most seeds, then the experiment's.
     """
     ends = {prefixes.kind(group): group.epochs for group in own}
     beside = [group for group in others if not group.compressed and _is_beside(group, own, ends)]
@@ -92,9 +92,9 @@ def _settings(own: list[Group], others: Iterable[Group]) -> list[Setting]:
     chosen: dict[tuple[Any, ...], list[Group]] = {}
     settings = prefixes.of_one_setting(alike([*own, *beside]))  # with one compute, whatever they were for
 
-    def place(same: list[Group]) -> tuple[bool, bool, int]:
+    def place(same: list[Group]) -> tuple[bool, int, bool]:
         first = same[0]
-        return by_own_rules(first.settings), first.runs[0] in runs, _seeds(same)
+        return by_own_rules(first.settings), _seeds(same), first.runs[0] in runs
 
     for same in sorted(settings, key=place):
         chosen[prefixes.kind(same[0]), same[0].algo, same[0].settings["density"]] = same

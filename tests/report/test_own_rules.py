@@ -53,6 +53,15 @@ def test_a_variant_of_more_seeds_does_not_take_an_algorithms_name(place: str, or
     assert row["test_accuracy"] == pytest.approx(0.013)
 
 
+def test_of_two_spellings_of_one_rule_that_of_more_seeds_is_shown() -> None:
+    """1-bit SGD has a gain of 10 by its file; a rate ten times as large is as much, and was trained with two seeds."""
+    own = first("onebit", 0, **ALL, lr=0.1, momentum=0.0)
+    own["settings"]["algo"] = own["settings"]["algo"] | {"gain": 10.0}
+    other = first("onebit", 0, 1, more=0.1, **ALL, lr=1.0, momentum=0.0)
+    (row,) = families.table(results([own], other))
+    assert row["seeds"] == "0 1"
+
+
 def test_a_variant_alone_says_what_it_is() -> None:
     data = results([first("dense", 0), first("gtopk", 0, **NO_MOMENTUM)])
     rows = by_name(families.table(data))

@@ -6,7 +6,7 @@ import committed_results
 import pytest
 from told_in_paper import JPEG, told
 
-from repro.figures import gap_over_moves, momentum, momentum_rules, wire_formats
+from repro.figures import families, gap_over_moves, momentum, momentum_rules, wire_formats
 from repro.report import intervals
 from repro.report.group import Group
 from repro.report.momentum import RULES
@@ -235,3 +235,22 @@ def test_masks_and_clips_are_told_as_the_table_has_them() -> None:
     assert said == [accuracies(clipped)[masked], accuracies(clipped, 32)[masked], on_32[after], on_32[none]]
     steps = "first 150 steps"
     assert accuracies(clipped, 4, steps)[masked] > accuracies("gTop-k", 4, steps)[masked], "it helped in 150 steps"
+
+
+def test_ten_times_the_density_is_told_as_the_figure_has_it() -> None:
+    rows = families.table(committed_results.load())
+    found = {
+        (row["algo"], row["density"]): 100 * row["accuracy_of_seed_0"] for row in rows if row["accuracy_of_seed_0"]
+    }
+    first = told(
+        "of seed 0 gTop-k has N % at 0.01 and N at 0.001, Top-k N and N, gTop-k butterfly N and N, gTop-k corrected N "
+        "and N; SparDL N and N and Ok-Topk N and N, where dense has N (n = N each"
+    )
+    algos = ("gtopk", "topk", "gtopk_butterfly", "gtopk_corrected", "spardl", "oktopk")
+    expected = [found[algo, density] for algo in algos for density in (0.01, 0.001)]
+    assert first == pytest.approx([*expected, found["dense", 1.0], 1], abs=0.051)
+    gains = {algo: found[algo, 0.01] - found[algo, 0.001] for algo in algos}
+    assert max(gains, key=gains.__getitem__) == "oktopk" and sorted(gains.values())[-2] < 2.1 < gains["oktopk"]
+    assert min(found["gtopk_corrected", density] for density in (0.01, 0.001)) > max(
+        found["gtopk", density] for density in (0.01, 0.001)
+    )
