@@ -73,7 +73,7 @@ def _with_rows(kind: str, only: Sequence[str], data: Results, say: Say, alone: b
         for item in others:
             say(f"{item.name}: not run: {made_by(item)}")
     if alone and not shown:
-        say("Runs that were started without experiment=NAME are in none of them; repro run --help names experiments.")
+        say("Runs without experiment=NAME are in none: type experiment=convergence, say, or another of docs/keys.md.")
     return shown
 
 

@@ -206,7 +206,7 @@ def test_runs_alone_are_shown_without_anything_committed(runs: Path, tmp_path: P
     (line,) = [text for text in said if text.startswith("These runs are not in")]
     assert "claims, " in line and len(said) == 1 + len(written)
     write_items.tables(["claims"], place, tmp_path / "tables", said.append, alone=True)
-    assert said[-2].startswith("claims: not run: ") and "without experiment=NAME are in none" in said[-1]
+    assert said[-2].startswith("claims: not run: ") and "Runs without experiment=NAME are in none" in said[-1]
 
 
 def test_only_finished_runs_count(runs: Path, tmp_path: Path) -> None:
