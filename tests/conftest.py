@@ -12,7 +12,10 @@ from pathlib import Path
 from unittest import mock
 
 import chromium_page
+import committed_results
 import pytest
+
+from repro.report import summaries
 
 CACHE = Path(__file__).parent.parent / ".pytest_cache"
 SAID = CACHE / f"ranks-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log"  # by this worker's ranks that are processes
@@ -118,6 +121,14 @@ def nothing_stays_connected() -> Iterator[None]:
 
     yield
     thread_ranks.disconnect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def committed_results_stay() -> Iterator[None]:
+    """One that changed what all tests of a process share would fail others, by their order."""
+    yield
+    if committed_results.load.cache_info().currsize:
+        assert committed_results.load().summaries == summaries.load().summaries, "a test changed the committed results"
 
 
 @pytest.fixture(scope="session")

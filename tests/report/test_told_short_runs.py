@@ -244,9 +244,9 @@ def test_ten_times_the_density_is_told_as_the_figure_has_it() -> None:
     }
     first = told(
         "of seed 0 gTop-k has N % at 0.01 and N at 0.001, Top-k N and N, gTop-k butterfly N and N, gTop-k corrected N "
-        "and N; SparDL N and N and Ok-Topk N and N, where dense has N (n = N each"
+        "and N, gTop-k exact N and N, DGC N and N; SparDL N and N and Ok-Topk N and N, where dense has N (n = N each"
     )
-    algos = ("gtopk", "topk", "gtopk_butterfly", "gtopk_corrected", "spardl", "oktopk")
+    algos = ("gtopk", "topk", "gtopk_butterfly", "gtopk_corrected", "gtopk_exact", "dgc", "spardl", "oktopk")
     expected = [found[algo, density] for algo in algos for density in (0.01, 0.001)]
     assert first == pytest.approx([*expected, found["dense", 1.0], 1], abs=0.051)
     gains = {algo: found[algo, 0.01] - found[algo, 0.001] for algo in algos}
