@@ -5,10 +5,6 @@ from repro.tables import Row
 
 COMMAND = "repro map experiment=tradeoff"
 NODES = 32
-AMONG = {
-    "compressed": "all nodes apply the same update",
-    "all": "weights may differ",
-}
 
 
 def cells(results: Results, nodes: int) -> list[Row]:
@@ -37,11 +33,3 @@ def cells(results: Results, nodes: int) -> list[Row]:
         for y, alpha in enumerate(summary["alpha_s"])
         for x, bits in enumerate(summary["bits_per_s"])
     ]
-
-
-def bandwidth(bits_per_s: float) -> str:
-    return f"{bits_per_s / 1e9:g} Gbps" if bits_per_s >= 1e9 else f"{bits_per_s / 1e6:g} Mbps"
-
-
-def latency(alpha_s: float) -> str:
-    return "0" if alpha_s == 0 else f"{1e3 * alpha_s:g} ms" if alpha_s >= 1e-3 else f"{1e6 * alpha_s:g} µs"

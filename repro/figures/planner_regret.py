@@ -1,6 +1,7 @@
 """Compares the planner's choice in the lab with the best of the candidates measured there (not in the paper)."""
 
-from repro.figures import _draw, _maps
+from repro.figures import _draw
+from repro.report import map_lines
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -15,7 +16,7 @@ def table(results: Results) -> list[Row]:
         {
             "model": _draw.model_name(row["model"]),
             "nodes": row["nodes"],
-            "bandwidth": _maps.bandwidth(row["bits_per_s"]),
+            "bandwidth": map_lines.bandwidth(row["bits_per_s"]),
             "chosen": _draw.algo_name(row["choice"]),
             "predicted (ms)": 1e3 * row["predicted_s"][row["choice"]],
             "measured (ms)": 1e3 * row["choice_s"],

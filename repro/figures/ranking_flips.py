@@ -5,6 +5,7 @@ import math
 
 from repro.figures import _draw, _maps
 from repro.iteration_time import TIE
+from repro.report import map_lines
 from repro.report.summaries import Results
 from repro.tables import Row
 
@@ -30,17 +31,17 @@ def _row(model: str, nodes: int, relax: str, alpha_s: float, cells: list[Row]) -
     flips = [max(cell["over_before"] or math.inf for cell in own) > TIE for own in stretches]
     names = [
         _draw.algo_name(own[0]["fastest"])
-        + (f" from {_maps.bandwidth(own[0]['bits_per_s'])}{'' if flip else ' (=)'}" if place else "")
+        + (f" from {map_lines.bandwidth(own[0]['bits_per_s'])}{'' if flip else ' (=)'}" if place else "")
         for place, (own, flip) in enumerate(zip(stretches, flips, strict=True))
     ]
     return {
         "model": _draw.model_name(model),
         "nodes": nodes,
         "among": "exact and compressed gradients" if relax == "compressed" else "averaged weights too",
-        "latency": _maps.latency(alpha_s),
-        f"fastest at {_maps.bandwidth(cells[0]['bits_per_s'])} and above": "; ".join(names),
+        "latency": map_lines.latency(alpha_s),
+        f"fastest at {map_lines.bandwidth(cells[0]['bits_per_s'])} and above": "; ".join(names),
         "flips": sum(flips[1:]),
         "over dense there": cells[0]["over_dense"],
-        f"over dense at {_maps.bandwidth(cells[-1]['bits_per_s'])}": cells[-1]["over_dense"],
+        f"over dense at {map_lines.bandwidth(cells[-1]['bits_per_s'])}": cells[-1]["over_dense"],
         "source": "simulated",
     }

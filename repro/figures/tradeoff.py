@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from repro.config.schema import ConfigError
 from repro.figures import _draw, _legend, _maps
+from repro.report import map_lines
 from repro.report.summaries import Results
 from repro.report.verdicts import MARGIN
 from repro.tables import Row
@@ -55,7 +56,7 @@ def draw(rows: list[Row]) -> Figure:
         if place == len(relaxes) - 1:
             panel.set_xlabel("bandwidth (Gbps)")
         if _draw.at(panel).is_first_col():
-            panel.set_ylabel(f"latency\n({_maps.AMONG.get(relax, relax)})")
+            panel.set_ylabel(f"latency\n({map_lines.AMONG.get(relax, relax)})")
         else:
             panel.set_yticklabels([])
     names = sorted(colours, key=lambda name: (-sum(row["fastest"] == name for row in rows), name))
@@ -98,7 +99,7 @@ def one_map(panel: Axes, rows: list[Row], colours: dict[str, str]) -> None:
     panel.imshow(image, origin="lower", aspect="auto", interpolation="nearest")
     decades = [x for x, bits in enumerate(xs) if f"{bits:e}".startswith("1.0000")]
     panel.set_xticks(decades, [f"{xs[x] / 1e9:g}" for x in decades])
-    panel.set_yticks(range(len(ys)), [_maps.latency(alpha) for alpha in ys])
+    panel.set_yticks(range(len(ys)), [map_lines.latency(alpha) for alpha in ys])
     panel.tick_params(length=2)
     panel.grid(False)
     inches = (_draw.width() - 0.8) / _draw.at(panel).get_gridspec().ncols  # of this panel, nearly

@@ -21,12 +21,12 @@ from repro.config.groups import group_options
 from repro.config.schema import Config, ConfigError
 from repro.iteration_time import TIE
 from repro.json_text import json_text
-from repro.report import same_machine, summaries
+from repro.report import map_lines, same_machine, summaries
 from repro.report.from_run_folders import MACHINE
 from repro.report.group import rounded
 from repro.report.verdicts import MARGIN
 from repro.runs import places, provenance
-from repro.timing import contenders, kept_times, map_lines, node_profile, predict
+from repro.timing import contenders, kept_times, node_profile, predict
 from repro.timing.predict import RELAXES, Iteration, iteration, label, relaxes
 from repro.train import ending
 from repro.waiting import counting

@@ -12,11 +12,11 @@ from repro.config.compose import compose, typed
 from repro.config.schema import Config, ConfigError
 from repro.figures import _maps
 from repro.figures import tradeoff as figure
-from repro.report import near_dense
+from repro.report import map_lines, near_dense
 from repro.report.group import rounded
 from repro.report.near_dense import Ending
 from repro.report.summaries import Results
-from repro.timing import compress_time, contenders, fastest_map, map_lines, node_profile, simulate
+from repro.timing import compress_time, contenders, fastest_map, node_profile, simulate
 
 
 def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +38,9 @@ def test_the_study_names_the_fastest_of_each_cell(tmp_path, monkeypatch: pytest.
     assert (slow, fast) == ("gtopk_butterfly", "dense")
     assert rows["all"][3] == "local_sgd"  # an eighth of the latencies
     told = map_lines.lines(found)  # a row's cells in words: of latency 0, then of 1 ms where it is not alike
-    assert told[0].startswith("resnet20, 4 nodes, one update for all, 0 ms")
-    assert "message: gtopk_butterfly to 0.001 Gbps, dense to 1000 Gbps" in told[0]
-    assert told[-1].startswith("resnet20, 4 nodes, weights may differ too, ") and "local_sgd to 1000 Gbps" in told[-1]
+    assert told[0].startswith("resnet20, 4 nodes, all nodes apply the same update, 0 a")
+    assert "message: gtopk_butterfly to 1 Mbps, dense to 1000 Gbps" in told[0]
+    assert told[-1].startswith("resnet20, 4 nodes, weights may differ, ") and "local_sgd to 1000 Gbps" in told[-1]
     (seconds,) = found["rows"]
     assert set(seconds["seconds"]) == {"dense", "gtopk_butterfly", "local_sgd"}
     assert all(len(times) == len(found["networks"]) for times in seconds["seconds"].values())

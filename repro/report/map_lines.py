@@ -1,4 +1,4 @@
-"""Says in words which algorithm is the fastest where on a map."""
+"""Says in words which algorithm is the fastest where on a map, and names its networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 from repro import screen
 
-AMONG = {"compressed": "one update for all", "all": "weights may differ too"}  # by how far algorithms may relax
+AMONG = {  # by how far algorithms may relax
+    "compressed": "all nodes apply the same update",
+    "all": "weights may differ",
+}
 
 
 def lines(summary: dict[str, Any]) -> list[str]:
@@ -18,7 +21,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         where = f"{one['model']}, {screen.plural(one['nodes'], 'node')}, {AMONG[one['relax']]}"
         by_latency = zip(summary["alpha_s"], one["fastest"], strict=True)
         for row, alike in itertools.groupby(by_latency, key=lambda pair: pair[1]):
-            alphas = [screen.milliseconds(alpha) for alpha, _ in alike]
+            alphas = [latency(alpha) for alpha, _ in alike]
             span = alphas[0] if len(alphas) == 1 else f"{alphas[0]} to {alphas[-1]}"
             said.append(f"{where}, {span} a message: {_along([names[place] for place in row], summary['bits_per_s'])}")
     return said
@@ -29,5 +32,13 @@ def _along(fastest: Sequence[str], bits_per_s: Sequence[float]) -> str:
     parts = []
     for name, links in itertools.groupby(zip(fastest, bits_per_s, strict=True), key=lambda pair: pair[0]):
         *_, (_, last) = links
-        parts.append(f"{name} to {last / 1e9:g} Gbps")
+        parts.append(f"{name} to {bandwidth(last)}")
     return ", ".join(parts)
+
+
+def bandwidth(bits_per_s: float) -> str:
+    return f"{bits_per_s / 1e9:g} Gbps" if bits_per_s >= 1e9 else f"{bits_per_s / 1e6:g} Mbps"
+
+
+def latency(alpha_s: float) -> str:
+    return "0" if alpha_s == 0 else f"{1e3 * alpha_s:g} ms" if alpha_s >= 1e-3 else f"{1e6 * alpha_s:g} µs"
