@@ -117,6 +117,11 @@ class Config(Checked):
         return self.batch_per_node * self.accumulate
 
     @property
+    def samples_per_step(self) -> int:
+        """Returns those of all nodes: also nodes that share a network's stages bring their own."""
+        return self.nodes * self.batch
+
+    @property
     def micro_batches(self) -> int:
         """Returns how many micro-batches a step has on each rank: those of all the nodes that share a network."""
         return self.stages * self.accumulate

@@ -25,7 +25,7 @@ def beside(runs: Iterable[Run], settings: dict[str, Any]) -> list[Run]:
     """Returns the runs with steps as large as by these settings; none where its momentum does not amount to theirs."""
     if momentum.effective_lr(settings) != round(settings["lr"] / (1 - MOMENTUM), 9):
         return []
-    samples = settings["batch_per_node"] * settings["accumulate"] * settings["nodes"] // settings.get("stages", 1)
+    samples = settings["batch_per_node"] * settings["accumulate"] * settings["nodes"]
     return as_large(runs, settings["model"]["name"], samples, settings["lr"])
 
 

@@ -72,8 +72,7 @@ def steps(configs: Sequence[Config]) -> list[int]:
             continue
         if config.steps is None and str(config.data) not in counted:
             counted[str(config.data)] = data.training_samples(config.data)
-        batch = config.nodes * config.batch
-        whole = config.steps or config.epochs * (counted[str(config.data)] // batch)
+        whole = config.steps or config.epochs * (counted[str(config.data)] // config.samples_per_step)
         found.append(max(0, whole - newest_step(config.folder / "checkpoints")))
     return found
 

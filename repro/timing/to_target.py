@@ -89,9 +89,9 @@ def seconds(
 
     An iteration takes `iteration_s`, and at a density of the run's warm-up what `warm_s` says.
     """
-    batch = config.nodes * config.batch
+    step = config.samples_per_step
     return sorted(
-        sum(part / batch * warm_s.get(density, iteration_s) for density, part in at_densities(group, one).items())
+        sum(part / step * warm_s.get(density, iteration_s) for density, part in at_densities(group, one).items())
         for one in samples
     )
 

@@ -120,7 +120,7 @@ def _is_prefix(config: Config, summary: Summary) -> bool:
 def _prefix(config: Config, others: str) -> str:
     epochs, whole = config.epochs, config.schedule_epochs
     line = f"epochs={epochs} has the first {epochs} of {whole} epochs: compare it with epoch {epochs} of whole runs."
-    samples = config.batch * config.nodes // config.stages
+    samples = config.samples_per_step
     of = f"{title('model', config.model.name)}, {samples:,} samples a step, lr {config.lr:g}, the original images"
     return f"{line} Others had {others} at epoch {epochs} ({of})." if others else line
 

@@ -156,7 +156,7 @@ def _check(configs: list[Config]) -> None:
         places.check_folder(config.folder, "Name another place with results=FOLDER.")
     largest: dict[str, Config] = {}  # of the runs on the same images, which are counted once
     for config in (one for one in open_ if one.node is None):
-        largest[str(config.data)] = max(config, largest.get(str(config.data), config), key=_images_a_step)
+        largest[str(config.data)] = max(config, largest.get(str(config.data), config), key=lambda c: c.samples_per_step)
     downloads = any(data.downloads(config.data) for config in largest.values())
     if downloads:  # which takes longer than to import torch, and may be for nothing
         _check_possible(open_)
@@ -171,10 +171,6 @@ def _check_possible(configs: list[Config]) -> None:
     possible = _loop().possible
     for config in configs:
         possible.check(config)
-
-
-def _images_a_step(config: Config) -> int:
-    return config.nodes * config.batch
 
 
 def _loop() -> Any:
