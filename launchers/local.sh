@@ -27,5 +27,7 @@ fi
 lines=0
 while IFS= read -r line || [[ -n $line ]]; do lines=$((lines + 1)); done <"$manifest"
 # xargs gives up where a command dies by a signal, as by the kernel where memory is short: the others are to go on.
-# It takes this script's place, so that to end the script is to begin no other run.
-exec xargs -r -n 1 -P "$at_once" bash -c '"$@" || exit 1' run "${python[@]}" -m repro run --manifest "$manifest" --line < <(seq "$lines")
+# It takes this script's place, so that to end the script is to begin no other run. Ctrl-C is the runs' to hear, which
+# save; xargs waits for them, as a second one is theirs too, and begins no other after one that was told to stop (255).
+trap '' INT
+exec xargs -r -n 1 -P "$at_once" bash -c '"$@" || { (($? == 130)) && exit 255; exit 1; }' run "${python[@]}" -m repro run --manifest "$manifest" --line < <(seq "$lines")

@@ -80,7 +80,7 @@ def explain(error: OSError) -> str:
     what = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
     if error.errno in FULL:
         return (
-            f"{what}. Make room, or name another place with results=FOLDER (`repro run`) or --out FOLDER; the same "
-            "command then goes on."
+            f"{what}. Make room: the same command then goes on. Or move what is there to another place, and name that "
+            "with results=FOLDER (`repro run`) or --out FOLDER: in an empty one all begins anew."
         )
     return what

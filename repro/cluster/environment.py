@@ -121,6 +121,11 @@ def outside_of_jobs(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
+def sbatch_goes_elsewhere() -> bool:
+    """Returns whether a variable sends sbatch alone to another cluster than squeue asks."""
+    return bool(os.environ.get("SBATCH_CLUSTERS"))
+
+
 def first_host(nodelist: str) -> str:
     """Returns the first name of a SLURM node list: "gpu[003-4,7],m1" -> "gpu003"."""
     first = re.split(r",(?![^\[]*\])", nodelist, maxsplit=1)[0]

@@ -25,7 +25,7 @@ def check(config: Config) -> None:
     """Lifts the soft limits to the hard ones. Raises ConfigError with the number of nodes that fit."""
     processes = config.cluster.forks
     kind, other = ("processes", "") if processes else ("threads", " or cluster=processes")
-    files = _raise("RLIMIT_NOFILE")
+    files = lift("RLIMIT_NOFILE")
     groups = groups_of_sockets(config)
     need = functools.partial(open_files, processes=processes, groups=groups)
     _refuse(config, kind, "open files", need, files, f"`ulimit -Hn`{other}")
@@ -59,7 +59,7 @@ def tasks_left() -> int:
     """Returns how many more tasks this user and this control group may start."""
     rooms = [maximum - current for maximum, current in control_groups("pids", "pids.max", "pids.current")]
     if os.geteuid() and sys.platform.startswith("linux"):  # the limit does not bind root
-        limit = _raise("RLIMIT_NPROC")
+        limit = lift("RLIMIT_NPROC")
         rooms.append(limit if limit == UNLIMITED else limit - _tasks_of(os.getuid()))
     return max(0, min(rooms, default=UNLIMITED))
 
@@ -74,7 +74,7 @@ def _refuse(config: Config, kind: str, what: str, need: Callable[[int], int], ro
     )
 
 
-def _raise(name: str) -> int:
+def lift(name: str) -> int:
     """Lifts this process's soft limit to its hard one, which needs no privileges, and returns it."""
     import resource
 

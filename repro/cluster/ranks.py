@@ -105,6 +105,7 @@ def launch(
     """
     place, interrupt = find_place(config), interrupt or Interrupt()
     if place is not None:
+        limits.lift("RLIMIT_NOFILE")  # SLURM gives its tasks the soft one of who submitted
         store = start.meet(config, place, config.timeout_s)
         with start.kept(store, place):
             data = start.load(config, place, store, share)

@@ -33,9 +33,11 @@ JOB_PREFIX = "repro-"
 OPEN = ("failed", "preempted", "new")  # states of runs that are to be submitted
 SLURMS_ARRAY = 1001  # MaxArraySize where a cluster sets none
 OWN = ("--array", "--ntasks", "--job-name", "--output", "--chdir", "-a", "-n", "-J", "-o", "-D")  # options of sbatch
+ELSEWHERE = ("--clusters", "--cluster", "-M")
 OTHER_ANSWERS = ("--wait", "-W", "--test-only", "--help", "-h", "--usage", "--version", "-V")  # in place of a job's id
 
-States = Callable[[Iterable[Config], Path, bool], dict[Path, str]]  # of the runs in their folders; True: to submit
+# of the runs in their folders, and why what waits is not known; True: to submit
+States = Callable[[Iterable[Config], Path, bool], tuple[dict[Path, str], str]]
 Turn = Callable[[Path], AbstractContextManager[None]]  # one at a time in a folder
 
 
@@ -89,6 +91,12 @@ def launch(
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:
         raise ConfigError(f"{other[0]}: with it sbatch does not answer with the job's id at once; leave it out")
+    away = [text for text in options if text.partition("=")[0] in ELSEWHERE or text[:2] in ELSEWHERE]
+    if away or environment.sbatch_goes_elsewhere():
+        raise ConfigError(
+            f"{away[0] if away else 'SBATCH_CLUSTERS'}: squeue would not see there what waits, and all would be "
+            "submitted again; leave it out and type: export SLURM_CLUSTERS=NAME"
+        )
     if len(places := dict.fromkeys(config.results for config in configs)) > 1:
         raise ConfigError(
             f"results={','.join(places)}: repro launch keeps what it submits in one results folder, where repro status "
@@ -183,7 +191,9 @@ def _choose(
     configs: list[Config], only: str | None, results: Path, states: States, submitting: bool = False
 ) -> Generator[str, None, list[Array]]:
     """Yields what is left out and why; returns the arrays of the rest."""
-    found = states(configs, results, submitting)
+    found, problem = states(configs, results, submitting)
+    if problem:
+        yield f"squeue: {problem}; what waits in the queue is not known"
     chosen = [c for c in configs if (found[c.folder] == only if only else found[c.folder] in OPEN)]
     left_out = Counter(found[c.folder] for c in configs)
     left_out.subtract(found[c.folder] for c in chosen)

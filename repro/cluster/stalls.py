@@ -33,6 +33,8 @@ AGREED = 3  # looks in a row that find the same: the ranks try at different mome
 FIRST_TRIES = 60  # beats after the start in which is found who can be reached at all
 ASLEEP, DISK, TERMINAL, W_AND_B = "its work, asleep", "its disk", "its terminal", "W&B"
 AT_WORK = (ASLEEP, DISK, TERMINAL, W_AND_B)  # what a rank waits for alone
+# in a process that is not in state D: a file system in user space (FUSE), and Lustre's client
+FILE_WAITS = ("request_wait_answer", "fuse_", "ptlrpc_", "cl_", "ll_")
 LEAST_NS = 2_000_000  # of processor time within a beat that count as work
 
 
@@ -210,7 +212,9 @@ def _processor_ns(process: Path) -> int | None:
 
 
 def _waits_for_disk(thread: int) -> bool:
+    task = Path(f"/proc/self/task/{thread}")
     try:
-        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "D"
+        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        return state == "D" or (state in "SI" and (task / "wchan").read_text().startswith(FILE_WAITS))
     except OSError:
         return False

@@ -16,6 +16,7 @@ from repro.cluster import door
 from repro.cluster.environment import Place
 from repro.cluster.preempt import Interrupt
 from repro.cluster.watchdog import CAUSE
+from repro.comm.common_start import Stopped
 from repro.config.schema import Config, ConfigError, RunError
 
 if TYPE_CHECKING:
@@ -25,26 +26,38 @@ TELL_S = 15.0  # to wait, where one that cannot begin has something to say, for 
 HURRY_S = 3.0  # to wait for a rank, once the run was told to stop: there is nothing to save yet
 NAP_S = 0.02
 ALL = "all started"  # the store's key for: rank 0 has seen all the others
+TOLD_TO_STOP = "was told to stop before all had started"
 
 
 def assemble(store: dist.Store, rank: int, size: int, patience_s: float, interrupt: Interrupt) -> None:
-    """Waits for all ranks, `patience_s` after each arrival. Raises RunError; KeyboardInterrupt when told to stop."""
-    missing, since = set(range(size)), time.monotonic()
+    """Waits for all ranks, `patience_s` after each arrival. Raises RunError; Stopped where any rank was told to stop.
+
+    Rank 0 alone asks after all the others: where all did, its store would answer to nothing else.
+    """
+    missing, since = set(range(size if rank == 0 else 1)), time.monotonic()
     store.set(_key(rank), "")
-    while missing:
+    while missing or not (rank == 0 or store.check([ALL])):
         come = {other for other in missing if store.check([_key(other)])}
         missing, since = missing - come, time.monotonic() if come else since
         if store.check([CAUSE]):
-            raise RunError(_heard(store, rank))
+            cause = _heard(store, rank)
+            raise _stopped(interrupt) if TOLD_TO_STOP in cause else RunError(cause)
         if interrupt.final and time.monotonic() - since > HURRY_S:
-            raise KeyboardInterrupt
-        if time.monotonic() - since > patience_s:
+            raise _stopped(interrupt)
+        if missing and time.monotonic() - since > patience_s:
             names = ", ".join(map(str, sorted(missing)))
             store.compare_set(CAUSE, "", f"rank {names} did not start within {patience_s:g} s after the others")
-        elif missing:
+        elif missing or rank:
             time.sleep(NAP_S)
     if rank == 0:
         store.set(ALL, "")
+
+
+def _stopped(interrupt: Interrupt) -> Stopped:
+    """Lets this rank end as those do that were told: it begins no other run of a sweep, either."""
+    interrupt.final = interrupt.agreed = True
+    interrupt.set()
+    return Stopped()
 
 
 def meet(config: Config, place: Place, timeout_s: float) -> dist.Store:
@@ -72,12 +85,19 @@ def kept(store: dist.Store, place: Place) -> Iterator[None]:
     """
     try:
         yield
-    except Exception:  # a second Ctrl-C is none: it reaches all ranks
-        unaware, end = set(range(1, place.size)), time.monotonic() + TELL_S
-        while place.rank == 0 and place.token and unaware and time.monotonic() < end and not store.check([ALL]):
-            time.sleep(NAP_S)
-            unaware = {rank for rank in unaware if not store.check([_told(rank)])}
+    except (Exception, Stopped) as error:  # a second Ctrl-C is none: it reaches all ranks
+        if place.rank == 0 and place.token:
+            _wait_until_told(store, place, only_those_here=isinstance(error, Stopped))  # SLURM kills soon
         raise
+
+
+def _wait_until_told(store: dist.Store, place: Place, only_those_here: bool) -> None:
+    unaware, end = set(range(1, place.size)), time.monotonic() + TELL_S
+    if only_those_here:
+        unaware = {rank for rank in unaware if store.check([_key(rank)])}
+    while unaware and time.monotonic() < end and not store.check([ALL]):
+        time.sleep(NAP_S)
+        unaware = {rank for rank in unaware if not store.check([_told(rank)])}
 
 
 def _name(config: Config) -> str:
@@ -110,7 +130,12 @@ def tell(config: Config, place: Place, error: ConfigError, all_runs: bool = Fals
 def failed(store: dist.Store, rank: int, error: BaseException) -> RunError:
     """Tells the others why this rank cannot start; returns the error of the rank that failed first."""
     known = isinstance(error, RunError)
-    reason = str(error) if known else f"rank {rank} could not start: {str(error) or repr(error)}"
+    if isinstance(error, Stopped):
+        reason = f"rank {rank} {TOLD_TO_STOP}"
+    elif isinstance(error, KeyboardInterrupt):
+        reason = f"rank {rank} was stopped at once by a second Ctrl-C"
+    else:
+        reason = str(error) if known else f"rank {rank} could not start: {str(error) or repr(error)}"
     try:
         store.compare_set(CAUSE, "", reason)
         return RunError(_heard(store, rank))

@@ -42,16 +42,19 @@ def collect(
     repro results collect --only convergence --replace      of these runs alone, without those that were there
     """
     from repro.report import from_run_folders, pool_seeds, summaries
-    from repro.runs import places
+    from repro.runs import lock, places
     from repro.screen import plural
 
     places.check_folder(out)
-    existing = summaries.saved(out) if add else {}
-    collected, left_out = from_run_folders.collect(runs, listed(only), stopped, times, existing)
+    out.mkdir(parents=True, exist_ok=True)
     refused = list[str]()
-    for name in collected.keys() & existing.keys():
-        collected[name] = pool_seeds.pool(existing[name], collected[name], refused.append)
-    for path in summaries.save(collected, out):
+    with lock.alone(out):  # of two at once, the later would drop what the earlier added
+        existing = summaries.saved(out) if add else {}
+        collected, left_out = from_run_folders.collect(runs, listed(only), stopped, times, existing)
+        for name in collected.keys() & existing.keys():
+            collected[name] = pool_seeds.pool(existing[name], collected[name], refused.append)
+        written = summaries.save(collected, out)
+    for path in written:
         groups = collected[path.stem]["groups"]
         runs_said = plural(sum(len(group["runs"]) for group in groups), "run")
         typer.echo(f"{path}: {runs_said} in {plural(len(groups), 'setting')}")

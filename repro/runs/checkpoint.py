@@ -64,8 +64,9 @@ def save(
         manifest = {name: digest for part in everyone for name, digest in part.items()}
         said = {} if reached is None else {"metrics": reached()._asdict()}
         text = json_text({"step": step, "ranks": control.size, **said, "sha256": manifest}, indent=1)
-        write_whole(target / "manifest.json", text)
-        _remove_others(folder, step)
+        with waits(DISK):
+            write_whole(target / "manifest.json", text)
+            _remove_others(folder, step)
     control.barrier()
 
 
@@ -167,15 +168,20 @@ def _remove(path: Path) -> None:
 
 def _write(path: Path, state: Any) -> None:
     pending = path.with_suffix(".part")
-    with pending.open("wb") as file:
-        try:
-            torch.save(state, file)
-        except RuntimeError:  # torch does not say why; on a full disk a plain write does
-            file.write(bytes(1 << 20))
+    try:
+        with pending.open("wb") as file:
+            try:
+                torch.save(state, file)
+            except RuntimeError:  # torch does not say why; on a full disk a plain write does
+                file.write(bytes(1 << 20))
+                file.flush()
+                raise
             file.flush()
-            raise
-        file.flush()
-        os.fsync(file.fileno())
+            os.fsync(file.fileno())
+    except BaseException:
+        with suppress(OSError):
+            pending.unlink(missing_ok=True)  # a full disk would stay full, for the other runs too
+        raise
     if path.is_dir():
         _remove(path)
     pending.replace(path)

@@ -96,6 +96,18 @@ def in_turn(folder: Path, wait_s: float = 60.0) -> Iterator[None]:
         lock.release()
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Waits until no other process is inside with this folder, in which nothing is written."""
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
+
+
 def holder(folder: Path) -> dict[str, Any] | None:
     """Returns who holds the folder now, {pid, start, host, since}, or None. An owner that died does not count."""
     owner = _read(folder / "owner.json")
@@ -104,9 +116,9 @@ def holder(folder: Path) -> dict[str, Any] | None:
     if ended(owner.get("job"), environment.start()):
         alive = False
     elif owner["host"] == socket.gethostname() and owner.get("kernel", here := _kernel()) == here:
-        alive = process_start(owner["pid"]) == owner["start"]
+        alive = process_start(owner["pid"]) == owner["start"] or (_hidden(owner["pid"]) and _fresh(folder))
     else:
-        alive = abs(_age(folder)) < STALE_S  # a living owner's date is never far in the future either
+        alive = _fresh(folder)
     return owner if alive else None
 
 
@@ -139,6 +151,24 @@ def process_start(pid: int) -> str | None:
         return ""
     except OSError:
         return None
+
+
+def _hidden(pid: int) -> bool:
+    """Returns whether a process is there of which /proc says nothing (hidepid): another user's."""
+    if process_start(pid) is not None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _fresh(folder: Path) -> bool:
+    """Returns whether the owner gave a sign of late; a living owner's date is never far in the future either."""
+    return abs(_age(folder)) < STALE_S
 
 
 def _kernel() -> str:

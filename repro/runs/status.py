@@ -80,10 +80,10 @@ def _listed(results: Path, manifest: Path) -> Sequence[Path | None]:
     return found
 
 
-def states(configs: Iterable[Config], results: Path, submitting: bool) -> dict[Path, str]:
-    """Returns the state of each run's folder.
+def states(configs: Iterable[Config], results: Path, submitting: bool) -> tuple[dict[Path, str], str]:
+    """Returns the state of each run's folder, and why the queue did not answer, "" if it did or there is none.
 
-    Raises RunError if there is something to submit and the queue does not answer: it may wait there already.
+    Raises RunError if something is to be submitted and the queue does not answer: it may wait there already.
     """
     waiting, problem = queued(results)
     found = {config.folder: run(config.folder, waiting.get(config.folder)).state for config in configs}
@@ -92,7 +92,7 @@ def states(configs: Iterable[Config], results: Path, submitting: bool) -> dict[P
     found |= dict.fromkeys(damaged, "failed")
     if problem and submitting and any(state in OPEN for state in found.values()):
         raise RunError(f"squeue: {problem}; nothing is submitted, as what waits is not known: try again later")
-    return found
+    return found, problem
 
 
 class Job(NamedTuple):

@@ -2,11 +2,27 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 from repro.cluster import slurm
+
+HEARS_CTRL_C = """
+import signal, sys, time
+
+lines = open("lines", "a", buffering=1)
+
+def handle(*_):
+    print("saves", file=lines)
+    signal.signal(signal.SIGINT, lambda *_: (print("stops at once", file=lines), sys.exit(130)))
+
+signal.signal(signal.SIGINT, handle)
+print("begun", file=lines)
+time.sleep(60)
+"""
 
 
 def test_scripts_are_shell_and_short():
@@ -69,6 +85,20 @@ def test_who_ends_local_begins_no_other_run(tmp_path):
     script.wait()
     time.sleep(1.5)
     assert (tmp_path / "lines").read_text() == "line 1\n"
+
+
+def test_ctrl_c_is_the_runs_to_hear(tmp_path):
+    """xargs died of the first: the prompt was back while the run still saved, and a second one did not reach it."""
+    (tmp_path / "run.py").write_text(HEARS_CTRL_C)
+    command, env = four_lines(tmp_path, f"exec {sys.executable} {tmp_path}/run.py")
+    script = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True)
+    for told in (1, 2):
+        while not (tmp_path / "lines").exists() or len((tmp_path / "lines").read_text().splitlines()) < told:
+            time.sleep(0.02)
+        assert script.poll() is None
+        os.killpg(script.pid, signal.SIGINT)  # as a terminal does
+    assert script.wait(30) != 0
+    assert (tmp_path / "lines").read_text() == "begun\nsaves\nstops at once\n"
 
 
 def test_local_finds_the_checkouts_own_python_and_says_what_to_type_without_one(tmp_path):

@@ -13,7 +13,7 @@ from launched import SWEEP, finish, launch, placed
 from repro.cli import app
 from repro.cluster import slurm
 from repro.config.compose import compose
-from repro.config.schema import RunError
+from repro.config.schema import ConfigError, RunError
 from repro.runs import metrics, status, status_file
 from repro.runs.lock import Lock
 
@@ -60,9 +60,9 @@ def test_a_done_run_whose_metrics_were_changed_is_launched_again(sweep, tmp_path
     (config.folder / "metrics.jsonl").write_text("{}\n")
     reached = metrics.Position(3, hashlib.sha256(b"{}\n").hexdigest())
     status_file.write(config.folder, "done", 5, 5, reached=reached)
-    assert status.states([config], tmp_path, False)[config.folder] == "done"
+    assert status.states([config], tmp_path, False) == ({config.folder: "done"}, "")
     (config.folder / "metrics.jsonl").write_text("[]\n")
-    assert status.states([config], tmp_path, False)[config.folder] == "failed" == status_file.state(config.folder)
+    assert status.states([config], tmp_path, False)[0][config.folder] == "failed" == status_file.state(config.folder)
 
 
 def test_launches_of_a_finished_sweep_leave_it_as_it_is(sweep, tmp_path):
@@ -108,9 +108,20 @@ def test_a_queue_that_does_not_answer_submits_nothing(sweep, tmp_path, monkeypat
     configs = placed(sweep, tmp_path / "runs")
     with pytest.raises(RunError, match="squeue: Socket timed out.*try again"):
         list(launch(configs, None, False, []))
-    assert any("--array=1-" in line for line in launch(configs, None, True, []))
+    planned = list(launch(configs, None, True, []))
+    assert any("--array=1-" in line for line in planned)
+    assert "squeue: Socket timed out; what waits in the queue is not known" in planned
     finish(configs[0])
     assert [run.state for run in status.survey(tmp_path / "runs")[0]] == ["done"]
+
+
+@pytest.mark.parametrize("option", ["-M b", "-Mb", "--clusters=b", ""])
+def test_a_launch_onto_a_cluster_that_squeue_is_not_asked_about_is_refused(option, sweep, tmp_path, monkeypatch):
+    """What waited there was not seen, and the same command submitted it again."""
+    if not option:
+        monkeypatch.setenv("SBATCH_CLUSTERS", "b")
+    with pytest.raises(ConfigError, match="leave it out and type: export SLURM_CLUSTERS=NAME"):
+        list(launch(placed(sweep, tmp_path / "runs"), None, True, option.split()))
 
 
 def test_a_launch_from_inside_a_job_and_with_a_queue_told_otherwise_is_as_any_other(sweep, tmp_path, monkeypatch):

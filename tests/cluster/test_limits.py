@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,7 @@ import torch.distributed as dist
 from cli_process import torchrun
 
 from repro import models
-from repro.cluster import limits, memory, processes, start
+from repro.cluster import limits, memory, processes, ranks, start
 from repro.cluster.preempt import Interrupt
 from repro.config.compose import compose
 from repro.config.schema import ConfigError, RunError
@@ -53,6 +55,26 @@ def test_a_soft_limit_is_raised_and_a_full_stderr_and_a_reader_that_leaves_end_n
         done.stdout.close()  # as `| head -0` does
         assert done.wait(timeout=120) == 0
     assert state(tmp_path)["state"] == "done"
+
+
+def files_of_a_rank(said: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "none"}  # fmt: skip
+    (config,) = compose([*SMALL, "model=resnet20", "nodes=1"])
+    found = ranks.launch(config, lambda *_: resource.getrlimit(resource.RLIMIT_NOFILE), ranks.no_data)
+    said.write_text(json.dumps(found))
+
+
+def test_a_rank_that_a_launcher_starts_has_its_soft_limit_raised(tmp_path: Path) -> None:
+    """SLURM gives its tasks that of the shell, often 1,024, which about 250 ranks exceed."""
+    process = multiprocessing.get_context("forkserver").Process(target=files_of_a_rank, args=[tmp_path / "said"])
+    process.start()
+    process.join(60)
+    soft, hard = json.loads((tmp_path / "said").read_text())
+    assert soft == hard > 256
 
 
 def test_closed_output_takes_no_file_of_the_run(tmp_path: Path) -> None:

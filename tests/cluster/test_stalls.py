@@ -3,7 +3,10 @@
 import os
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
+import own_mounts
 import pytest
 import torch
 import torch.distributed as dist
@@ -62,6 +65,28 @@ def test_a_decoder_that_waits_for_a_disk_is_no_hang(monkeypatch: pytest.MonkeyPa
     finally:
         end.set()
         decoder.join()
+
+
+def test_who_waits_for_a_file_system_in_user_space_waits_for_a_disk(tmp_path: Path) -> None:
+    """Its process is not in state D: a run whose sshfs stood still for half a minute was ended."""
+
+    def waits() -> bool:
+        efforts = list[stalls.Effort]()
+
+        def ask() -> None:
+            efforts.append(stalls.Effort())
+            with suppress(OSError):  # as it will be unmounted
+                os.stat(tmp_path / "file")
+
+        with own_mounts.silent(tmp_path) as device:
+            threading.Thread(target=ask, daemon=True).start()
+            os.read(device, 1 << 16)  # its question
+            time.sleep(0.1)
+            stalls.LEAST_NS = 10**18  # what this thread itself does
+            beats = [efforts[0].still(busy=False) for _ in range(3)]
+            return beats == [0, 0, 0] and not stalls._waits_for_disk(threading.get_native_id())
+
+    assert own_mounts.holds(waits)
 
 
 def test_a_rank_that_was_busy_is_not_cut_off_as_soon_as_it_waits_too() -> None:

@@ -1,6 +1,7 @@
 """Ranks that srun starts, one of which refuses to begin: the others end with its error, soon."""
 
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -57,3 +58,22 @@ def test_ranks_that_come_late_learn_why_another_one_refused(refuses: int, size: 
     assert [process.returncode for process in early + late] == [2 if rank == refuses else 1 for rank in range(size)]
     cause = f"rank {refuses} did not start any run: The folder out"
     assert all((cause in text) == (rank != refuses) and "Traceback" not in text for rank, text in enumerate(said)), said
+
+
+def test_ranks_that_were_told_to_stop_before_all_had_started_are_preempted(tmp_path: Path) -> None:
+    """One TERM of scancel was called a second Ctrl-C and a failure, and the other ranks said `KeyboardInterrupt()`."""
+    job = 100_000 + os.getpid()
+    early = [started(tmp_path, job, rank, 3) for rank in range(2)]
+    try:
+        opened(environment.ports(job, 0)[0])
+        time.sleep(2)
+        assert early[0].process.pid is not None
+        os.kill(early[0].process.pid, signal.SIGTERM)
+        said = ["".join(process.over(SOON_S)) for process in early]
+    finally:
+        for process in early:
+            process.kill()
+    assert [process.returncode for process in early] == [130, 130], said
+    assert "the same command goes on" in said[0]
+    assert not any("Interrupt" in text or "a second Ctrl-C" in text for text in said), said
+    assert not [*tmp_path.rglob("status.json")], "nothing had begun"

@@ -3,10 +3,12 @@
 import itertools
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import forked_cli
 import pytest
 import tiny_runs
 
@@ -16,7 +18,7 @@ from repro.config.compose import compose, from_yaml, to_yaml
 from repro.config.schema import ConfigError
 from repro.report import from_run_folders, pool_seeds, same_settings, summaries, write_items
 from repro.report.group import Group
-from repro.runs import status_file
+from repro.runs import lock, status_file
 from repro.train import ending, loop, training
 
 RUN = [
@@ -135,6 +137,22 @@ def pool(there: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     found = pool_seeds.pool(there, new, refused.append)
     assert refused == []
     return found
+
+
+def test_two_that_collect_at_once_lose_no_runs(runs: Path, tmp_path: Path) -> None:
+    """The later dropped what the earlier had added, and both said that they had written it."""
+    for seed in "01":
+        for place in (runs / "default").glob(f"*gtopk-*-s{seed}-*"):
+            shutil.copytree(place, tmp_path / seed / "default" / place.name)
+    out = tmp_path / "out"
+    out.mkdir()
+    with lock.alone(out):
+        both = [forked_cli.start("results", "collect", "--runs", seed, "--out", "out", cwd=tmp_path) for seed in "01"]
+        time.sleep(2)
+        assert summaries.saved(out) == {} and [one.returncode for one in both] == [None, None]
+    said = [one.over() for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert [group["seeds"] for group in summaries.saved(out)["default"]["groups"]] == [[0, 1]]
 
 
 def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ RUN = [
     "batch_per_node=4", "density=0.01", "wandb.mode=disabled", "lr_warmup_epochs=0", "algo=gtopk", "nodes=2",
     "steps=2", "checkpoint_every=1", "probe_steps=[1]",
 ]  # fmt: skip
-ADVICE = "Make room, or name another place with results=FOLDER"
+ADVICE = "Make room: the same command then goes on."
 
 
 def command(line: list[str]) -> Callable[[], int]:
@@ -107,6 +107,7 @@ def test_a_run_survives_a_fault_at_each_operation(fault: str, straight: tuple[Co
         elif code:
             assert ADVICE in said.read_text() or "results=FOLDER" in said.read_text(), at_fault
             assert status_file.state(run.folder) in ("failed", None), at_fault
+            assert not [*run.folder.rglob("*.part")], f"{at_fault}: a part of a file keeps the disk full"
         else:
             assert status_file.state(run.folder) == "done", at_fault
         assert in_child(command(line), None, said) == 0, f"after {at_fault}, then: {said.read_text()}"

@@ -5,8 +5,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
+import own_mounts
 import pytest
 
 from repro.runs import lock
@@ -50,6 +53,27 @@ def test_an_owner_in_another_container_of_this_name_lives_by_its_date(tmp_path):
     assert holder(tmp_path) is None
     left_behind(tmp_path, start="1", kernel=lock._kernel())
     assert holder(tmp_path) is None, "of here it is gone at once"
+
+
+def test_another_users_owner_lives_by_its_date_where_proc_hides_it():
+    """With hidepid it seemed to be gone: the run was called failed, and its folder taken from the one that trained."""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own are not for other users
+        folder = Path(name)
+        folder.chmod(0o755)
+
+        def lives() -> bool:
+            own_mounts.mount("proc", Path("/proc"), "proc", options="hidepid=2")
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            return lock.process_start(os.getppid()) is None and holder(folder) is not None
+
+        first = Lock(folder)
+        assert own_mounts.holds(lives)
+        date = (folder / "owner.json").stat().st_mtime - lock.STALE_S
+        os.utime(folder / "owner.json", (date, date))
+        assert not own_mounts.holds(lives)
+        first.release()
 
 
 @pytest.mark.parametrize("away", [-3600, 3600, 10**9])
