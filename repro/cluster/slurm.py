@@ -192,9 +192,9 @@ def _choose(
 ) -> Generator[str, None, list[Array]]:
     """Yields what is left out and why; returns the arrays of the rest."""
     found, problem = states(configs, results, submitting)
-    if problem:
-        yield f"squeue: {problem}; what waits in the queue is not known"
     chosen = [c for c in configs if (found[c.folder] == only if only else found[c.folder] in OPEN)]
+    if problem and chosen:
+        yield f"squeue: {problem}; what waits in the queue is not known"
     left_out = Counter(found[c.folder] for c in configs)
     left_out.subtract(found[c.folder] for c in chosen)
     for state, count in sorted(left_out.items()):

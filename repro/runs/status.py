@@ -132,7 +132,7 @@ def queued(results: Path) -> tuple[dict[Path, Job], str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return {}, str(error)
     if done.returncode:
-        return {}, (done.stderr.strip() or "it failed").splitlines()[0]
+        return {}, (done.stderr.strip() or "it failed").splitlines()[0].removeprefix("squeue: error: ")
     jobs: dict[Path, Job] = {}
     for words in (line.split("|") for line in done.stdout.splitlines()):
         name, task, state, reason = words if len(words) == 4 else ("", "", "", "")
