@@ -121,7 +121,8 @@ def regret(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Where the summary goes.")] = Path("results/summaries/regret.json"),
 ) -> None:
-    """Measure in the lab what `repro tune` chooses and what else it could have chosen; regret is their ratio.
+    """Measure in the lab what `repro tune` chooses, the two after it and all without buckets; regret is the
+    choice over the best of them.
 
     \b
     repro bench regret                                         2 models on links of 0.1 to 10 Gbps: about 15 minutes

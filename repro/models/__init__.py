@@ -142,9 +142,13 @@ def _refuse_draws(name: str, classes: int, image_size: int, options: str) -> Non
 
 
 def made_up_batch(rows: int, classes: int, image_size: int, sequence: int = 2) -> tuple[Tensor, Tensor]:
-    """Returns random inputs and labels: `rows` images, or where `image_size` is 0 so many rows of `sequence` words."""
+    """Returns random inputs and labels: `rows` images, or where `image_size` is 0 so many rows of `sequence` words.
+
+    Images have the channels last, as those of a run.
+    """
     if image_size:
-        return torch.randn(rows, 3, image_size, image_size), torch.randint(classes, (rows,))
+        images = torch.randn(rows, 3, image_size, image_size)
+        return images.contiguous(memory_format=torch.channels_last), torch.randint(classes, (rows,))
     return torch.randint(classes, (rows, sequence)), torch.randint(classes, (rows * sequence,))
 
 

@@ -22,6 +22,7 @@ from repro.report import summaries
 from repro.timing import compress_time
 from repro.timing.one_rank import moments, repeated
 from repro.train.precision import arithmetic
+from repro.train.replica import Replica
 
 FEW = 8, 2  # samples a batch where only the shares of the layers in a backward pass are wanted: small ones, and others
 SMALL = 64  # pixels on each side of a small image
@@ -151,7 +152,7 @@ def check_nothing_stated(configs: Iterable[Config]) -> None:
 
 
 def set_threads(config: Config) -> None:
-    """Sets the threads that a rank would have, so that compute and compress are timed with them."""
+    """Sets the threads of one node, whose machine this is: `threads`, or all its cores."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
 
@@ -178,17 +179,21 @@ def backward(node: str, config: Config, timed: Timed | None = None) -> list[floa
 
 
 def ready(config: Config, batch: int) -> list[float]:
-    """Returns seconds from the start of a forward and backward pass until each layer's gradient is complete.
+    """Returns seconds from the start of an iteration until each layer's gradient is complete.
 
-    Each is the median of several passes on `batch` random samples.
+    Each is the median of several on `batch` random samples. An iteration is taken to begin with the update of the one
+    before, for which no message waits.
     """
     data, device = config.data, devices.of_one(config)
     network = model(config, torch.Generator(device)).to(device)
     made_up = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
     inputs, labels = (x.to(device) for x in made_up)
     weights = list(network.parameters())
+    replica = Replica(network, config.momentum, config.weight_decay, config.weight_decay_of)
 
     def step() -> None:
+        replica.apply(replica.gradient, 0.0)
+        replica.gradient.zero_()
         with arithmetic(config.precision, device.type):
             logits = network(inputs).float()
         F.cross_entropy(logits, labels).backward()

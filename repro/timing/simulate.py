@@ -23,7 +23,7 @@ from repro.train import ending
 from repro.waiting import track
 from repro.whole_files import write_whole
 
-TELLING = ("algo.", "network", "batch_per_node", "accumulate", "precision", "data.", "model.")  # of a time
+TELLING = ("algo.", "network", "device", "batch_per_node", "accumulate", "precision", "data.", "model.")  # of a time
 
 
 def run(

@@ -146,7 +146,7 @@ def same(settings: Row, config: Config) -> bool:
     algo = settings["algo"]
     return (
         algo["name"] == config.algo.name
-        and equal(algo["options"], config.algo.options)
+        and equal(_but_seed(algo["options"], config), _but_seed(config.algo.options, config))
         and _rounding(algo.get("wire", "pairs")) == _rounding(config.algo.wire)
         and all(equal(algo.get(name, usual), getattr(config.algo, name)) for name, usual in OPTIONS.items())
         and equal(settings["density"], config.density)
@@ -155,6 +155,11 @@ def same(settings: Row, config: Config) -> bool:
         and (config.bucket_mb is None or settings.get("scope", "global") == config.scope)
         and bool(settings.get("hierarchical")) == config.hierarchical
     )
+
+
+def _but_seed(options: Row, config: Config) -> Row:
+    """Returns the options without a seed that is the run's, as curves are of any."""
+    return {name: value for name, value in options.items() if name != "seed" or not config.draws_by_seed}
 
 
 def _rounding(wire: str) -> str:

@@ -15,7 +15,7 @@ WARM_UP = 2  # steps of each session that do not count
 def iteration(
     lines: Sequence[dict[str, Any]], sessions: Sequence[dict[str, Any]], timed_on: dict[str, Any], period: int
 ) -> IterationTime | None:
-    """Returns the median step, or the mean of an algorithm that does not communicate in every step; None without any.
+    """Returns the mean of the middle steps, or of all for an algorithm that does not communicate in each; None without.
 
     Steps of another density than that of the last, as of a density warm-up, do not count, nor do those of a session,
     as provenance.json has it, on another kind of machine than `timed_on`.
@@ -31,8 +31,19 @@ def iteration(
         return None
     rows = [row for own in by_session.values() for row in own[len(own) % period :]]  # whole periods, where there is one
     rows = rows or [row for own in by_session.values() for row in own]
-    middle = statistics.median if period == 1 else statistics.fmean
-    return IterationTime(**{part: middle(row[part] for row in rows) for part in rows[0]})
+    chosen = _middle(rows) if period == 1 else rows
+    return IterationTime(**{part: statistics.fmean(row[part] for row in chosen) for part in rows[0]})
+
+
+def _middle(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Returns the middle fifth of the steps by what they took, one or two at least.
+
+    Not the median of each part: who computes long waits less, and the sum of those would be no step's.
+    """
+    longer = sorted(rows, key=lambda row: IterationTime(**row).total)
+    count = len(rows) // 5 or 1
+    count += (len(rows) - count) % 2  # as many on either side
+    return longer[(len(rows) - count) // 2 :][:count]
 
 
 def _session(step: int, sessions: Sequence[dict[str, Any]], timed_on: dict[str, Any]) -> int | None:

@@ -71,6 +71,7 @@ def test_classes_and_image_size_follow_the_data(name, classes, image_size):
 
 def follows(model, classes, image_size):
     inputs, labels = models.made_up_batch(2, classes, image_size)
+    assert inputs.dim() != 4 or inputs.is_contiguous(memory_format=torch.channels_last), "as a run has them"
     logits = model(inputs)
     assert logits.shape == (len(labels), classes)
     logits.sum().backward()

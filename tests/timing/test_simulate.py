@@ -213,6 +213,7 @@ def test_what_is_swept_has_a_column_and_is_not_compared(capsys):
     of_a_node = ["nodes=4", "algo=topk,gtopk", "batch_per_node=32,64", "precision=float32,bfloat16"]
     found = simulate.run(compose(of_a_node), "0.5+0.1", [1_000_000], None)
     assert len({(row["algo"], row["batch_per_node"], row["precision"]) for row in found}) == 8
+    assert simulate.swept(compose(["model=resnet20", "algo=dense", "device=cpu,cuda"])) == ["device"]
     assert simulate.swept(compose(["model=resnet20,vgg16", "algo=dense,gtopk"])) == [], "each has its own batch"
 
 

@@ -60,6 +60,14 @@ def test_other_updates_are_other_runs() -> None:
     assert to_target.of(own("algo=topk", "algo.wire=packed")["topk"], groups()) == []
 
 
+@pytest.mark.parametrize("algo", ["powersgd", "qsgd", "randomk"])
+def test_curves_are_of_any_seed(algo: str) -> None:
+    """What an algorithm draws follows the run's seed: planned with another, it had no curve."""
+    typed, curves = ["model=resnet20", "data=cifar10", "nodes=4", f"algo={algo}"], to_target.trained()
+    found = [to_target.of(compose([*typed, *words])[0], curves) for words in ([], ["seed=7"], ["algo.seed=7"])]
+    assert found[0] == found[1] != [] and found[2] == [], "typed, it is another rule"
+
+
 def test_a_run_is_found_whose_numbers_have_more_digits_than_a_summary() -> None:
     """A density was compared to nine digits, and what it begins with to all."""
     keys = ["algo=topk", "density=0.001953125", "density_warmup=[0.2512345678,0.0123456789]", "clip_grad=0.12345678"]

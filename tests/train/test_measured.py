@@ -34,6 +34,16 @@ def test_each_session_warms_up_for_two_steps() -> None:
     assert compute(lines[:2], first) is None
 
 
+def test_the_measured_iteration_is_a_steps_where_who_computes_long_waits_less() -> None:
+    """The sum of the parts' medians was 1.1 s, which is half of what a step took."""
+    kinds = [(1.0, 0.1), (1.0, 1.1), (2.0, 0.1)]
+    lines = [
+        step(number, 0.0, compute_s=kinds[number % 3][0], communicate_s=kinds[number % 3][1]) for number in range(60)
+    ]
+    found = measured.iteration(lines, [{"resumed_at": 0} | HERE], HERE, 1)
+    assert found is not None and found.total == pytest.approx(2.1)
+
+
 def test_an_algorithm_of_a_period_has_the_mean_of_whole_periods() -> None:
     lines = [step(number, 9.0 if number % 4 == 0 else 1.0) for number in range(1, 11)]
     assert compute(lines, {"resumed_at": 0} | HERE, period=4) == 3.0, "of steps 3 to 10 two communicate"
