@@ -95,10 +95,11 @@ def test_momentum_before_selection(on_4: dict[tuple[str, str], float], on_32: di
     assert said == pytest.approx([on_32[f"gTop-k ({name})", MASKED] for name in ("delivered", "clipped")], abs=0.051)
     said = told(
         "1-bit SGD has N % with momentum before [...] Random-k, at a hundredth of [...], has N % (N on 4 nodes); at "
-        "the others' rate, with momentum before selection, it diverges (N %, masked N"
+        "the others' rate it diverges, with momentum after aggregation (N %, and N on 4 nodes, where its gradients "
+        "overflow) as before selection (N %, masked N"
     )
     own = [on_32["1-bit SGD", BEFORE], *(of["random-k (lr 0.01)", NONE] for of in (on_32, on_4))]
-    own += [on_32["random-k", rule] for rule in (BEFORE, MASKED)]
+    own += [of["random-k", AFTER] for of in (on_32, on_4)] + [on_32["random-k", rule] for rule in (BEFORE, MASKED)]
     assert said == pytest.approx(own, abs=0.051)
 
 

@@ -131,8 +131,10 @@ def test_where_momentum_is_best_is_told_as_the_figure_has_it() -> None:
         if (row["nodes"], row["epoch"], row["precision"]) == (32, 15, "float32")
     }
     compressed = [
-        name for name, rule in first if rule == after and not name.startswith("dense") and "warm-up" not in name
-    ]
+        name
+        for name, rule in first
+        if rule == after and not name.startswith("dense") and "warm-up" not in name and name != "random-k"
+    ]  # which diverges with momentum, and has another rate without
     assert {"gTop-k", "Top-k", "1-bit SGD", "gTop-k exact", "gTop-k butterfly"} <= set(compressed)
     loses = {name: 100 * (first[name, none] - first[name, after]) for name in compressed}
     said = told("Top-k and 1-bit SGD N to N points against none.** It is the worst place for all of them")
@@ -243,14 +245,17 @@ def test_ten_times_the_density_is_told_as_the_figure_has_it() -> None:
         (row["algo"], row["density"]): 100 * row["accuracy_of_seed_0"] for row in rows if row["accuracy_of_seed_0"]
     }
     first = told(
-        "of seed 0 gTop-k has N % at 0.01 and N at 0.001, Top-k N and N, gTop-k butterfly N and N, gTop-k corrected N "
-        "and N, gTop-k exact N and N, DGC N and N; SparDL N and N and Ok-Topk N and N, where dense has N (n = N each"
+        "of seed 0 gTop-k has N % at 0.01 and N at 0.001, Top-k N and N, gTop-k butterfly N and N, k of k × P N "
+        "and N, gTop-k by a parameter server N and N, gTop-k corrected N and N, gTop-k exact N and N, ScaleCom N and "
+        "N, DGC N and N; SparDL N and N, Ok-Topk N and N and random-k, whose rate is low, N and N, where dense has N "
+        "(n = N each"
     )
-    algos = ("gtopk", "topk", "gtopk_butterfly", "gtopk_corrected", "gtopk_exact", "dgc", "spardl", "oktopk")
+    algos = ("gtopk", "topk", "gtopk_butterfly", "gtopk_from_topk", "gtopk_parameter_server", "gtopk_corrected",
+             "gtopk_exact", "scalecom", "dgc", "spardl", "oktopk", "randomk")  # fmt: skip
     expected = [found[algo, density] for algo in algos for density in (0.01, 0.001)]
     assert first == pytest.approx([*expected, found["dense", 1.0], 1], abs=0.051)
     gains = {algo: found[algo, 0.01] - found[algo, 0.001] for algo in algos}
-    assert max(gains, key=gains.__getitem__) == "oktopk" and sorted(gains.values())[-2] < 2.1 < gains["oktopk"]
+    assert {algo for algo, gain in gains.items() if gain > 2.1} == {"oktopk", "randomk"}
     assert min(found["gtopk_corrected", density] for density in (0.01, 0.001)) > max(
         found["gtopk", density] for density in (0.01, 0.001)
     )
