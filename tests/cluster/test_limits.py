@@ -150,7 +150,9 @@ def test_starting_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     told.handle(signal.SIGTERM, None)
     with pytest.raises(KeyboardInterrupt):
         start.assemble(dist.HashStore(), 0, 2, 1000, told)
-    assert str(start.failed(dist.HashStore(), 1, KeyboardInterrupt())) == "rank 1 could not start: KeyboardInterrupt()"
+    assert (
+        str(start.failed(dist.HashStore(), 1, KeyboardInterrupt())) == "rank 1 was stopped at once by a second Ctrl-C"
+    )
     ends = [(RunError("rank 1 could not start"), None), (KeyboardInterrupt(), int(signal.SIGTERM))]
     with pytest.raises(KeyboardInterrupt):  # as one rank stops, the others learn of it as of an error
         processes._outcome(ends, 2, told, dist.HashStore())
