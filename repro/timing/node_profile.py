@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from repro import algorithms, models
-from repro.cluster import devices
+from repro.cluster import devices, memory
 from repro.comm.bucket_spans import Shapes
 from repro.config.compose import compose
 from repro.config.counts import node_seconds
@@ -185,6 +185,7 @@ def ready(config: Config, batch: int) -> list[float]:
     before, for which no message waits.
     """
     data, device = config.data, devices.of_one(config)
+    memory.keep_freed()  # as each rank does
     network = model(config, torch.Generator(device)).to(device)
     made_up = models.made_up_batch(batch, data.classes, data.image_size, data.sequence)
     inputs, labels = (x.to(device) for x in made_up)
