@@ -87,12 +87,11 @@ def launch(
     """
     if grids := [config.experiment for config in configs if config.tradeoff.bits_per_s]:
         raise ConfigError(f"experiment={grids[0]} trains nothing; type repro map in place of repro launch")
-    if own := [text for text in options if text.partition("=")[0] in OWN or text[:2] in OWN]:
+    if own := _given(options, OWN):
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:
         raise ConfigError(f"{other[0]}: with it sbatch does not answer with the job's id at once; leave it out")
-    away = [text for text in options if text.partition("=")[0] in ELSEWHERE or text[:2] in ELSEWHERE]
-    if away or environment.sbatch_goes_elsewhere():
+    if (away := _given(options, ELSEWHERE)) or environment.sbatch_goes_elsewhere():
         raise ConfigError(
             f"{away[0] if away else 'SBATCH_CLUSTERS'}: squeue would not see there what waits, and all would be "
             "submitted again; leave it out and type: export SLURM_CLUSTERS=NAME"
@@ -122,6 +121,11 @@ def launch(
                 yield f"job {job}: {plural(len(array.runs), 'run')} of {plural(array.nodes, 'node')}, logs {logs}"
     if chosen:
         yield f"repro status{_results_option(results)}"
+
+
+def _given(options: list[str], names: tuple[str, ...]) -> list[str]:
+    """Returns the options of these names, each as --name=value, -n value or -nvalue."""
+    return [text for text in options if text.partition("=")[0] in names or text[:2] in names]
 
 
 def as_submitted(config: Config) -> Config:

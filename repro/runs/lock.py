@@ -159,10 +159,8 @@ def _hidden(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return False
 
 

@@ -20,7 +20,7 @@ from repro.config.counts import counts, doubled
 from repro.config.schema import ConfigError
 from repro.figures import _times
 from repro.report.summaries import Results
-from repro.timing import bench_collectives, node_profile, planner, predict, simulate, simulated_row
+from repro.timing import bench_collectives, dry_run, node_profile, planner, predict, simulate, simulated_row
 
 PAPER = yaml.safe_load((Path(__file__).parents[2] / "results" / "paper.yaml").read_text())
 
@@ -261,3 +261,10 @@ def test_bytes_at_the_socket_are_of_a_step_too():
     (config,) = compose(["algo=local_sgd", "algo.period=4", "nodes=4", "model=resnet20"])
     (row,) = simulate.run([config], "0.1+0", None, None)
     assert row["socket_bytes_most"] - row["bytes_sent_most"] == 144 * 2 * row["rounds_most"]  # two messages a round
+
+
+def test_more_nodes_than_messages_can_be_told_apart_of_are_refused():
+    """Half of 8,192 packed messages are as large as the stand-in's gradient: they were counted as a share of it."""
+    algo = compose(["algo=topk", "algo.wire=packed"])[0].algo
+    with pytest.raises(ConfigError, match="nodes=8192: rounds are recorded for at most 8191 nodes"):
+        dry_run.all_rounds(algo, 8192, 1_000_000, 1000)
