@@ -125,7 +125,7 @@ def regret(
     choice over the best of them.
 
     \b
-    repro bench regret                                         2 models on links of 0.1 to 10 Gbps: about 15 minutes
+    repro bench regret                                         2 models on links of 0.1 to 10 Gbps: 5 to 15 minutes
     repro bench regret model=resnet20 nodes=2 network.bits_per_s=1e9 --out /tmp/regret.json
     repro bench regret algo=dense,topk,gtopk,oktopk network.bits_per_s=3e8,1e9
     """
