@@ -152,8 +152,10 @@ def _metrics(place: Path, status: dict[str, Any], config: Config) -> list[dict[s
     reached = metrics.from_json(status.get("metrics"))
     if reached is not None and metrics.changed(place, reached):
         raise Damaged(f"{metrics.NAME} is not what it was when the run ended")
-    lines = []
-    for number, line in enumerate(text.splitlines(), 1):
+    lines, texts = [], text.splitlines()
+    if status["state"] != "done" and text and not text.endswith("\n"):
+        texts.pop()  # a kill or a full disk cut it short, and going on cuts it off
+    for number, line in enumerate(texts, 1):
         read = _json(line, f"{metrics.NAME}, line {number}")
         at = f"{metrics.NAME}, line {number}"
         _check(read, {"kind": (TEXT,)}, at)

@@ -15,7 +15,7 @@ from repro.report import same_machine
 from repro.report.curves import curve, middle, seed_accuracies
 from repro.report.finished_run import Damaged, Run, read_run
 from repro.report.group import Group, rounded
-from repro.report.same_settings import Summary
+from repro.report.same_settings import Summary, content
 from repro.runs import per_step
 from repro.runs.run_folder import hidden, run_folders
 
@@ -86,10 +86,15 @@ def collect(
 def _held(members: Members, summary: Summary) -> set[str]:
     """Returns the names of those runs that a group of the summary holds beside others, which are not among `members`.
 
-    A group's mean cannot be taken apart; new seeds come to it all the same.
+    A group's mean cannot be taken apart; new seeds come to it all the same. Names do not depend on the images, so that
+    a run of others is none that a group holds.
     """
-    names, epochs = {place.name for place, _ in members}, members[0][1].config.epochs
-    pooled = [set(group["runs"]) for group in summary["groups"] if group["settings"]["epochs"] == epochs]
+    names, first = {place.name for place, _ in members}, members[0][1]
+    pooled = [
+        set(group["runs"])
+        for group in summary["groups"]
+        if group["settings"]["epochs"] == first.config.epochs and content(group).may_be(first.content)
+    ]
     return {name for runs in pooled if not runs <= names for name in runs & names}
 
 

@@ -29,7 +29,7 @@ class Group:
     data: str  # where the images came from, as the figures say it
     seeds: list[int]
     runs: list[str]
-    machine: dict[str, Any]  # versions, processor and commit of the first run
+    machine: dict[str, Any]  # versions, processor and commit of one run: that of `machine_seed`, or of the first
     curve: list[Row]  # one row an epoch: epoch, step, and mean and std over the seeds
     per_step: Row  # the usual step's counted traffic of rank 0, its range, and the busiest rank's: `per_step.counted`
     iteration_time: list[Row]  # source, network, nodes, compute_s, compress_s, communicate_s, hidden_s
@@ -38,6 +38,7 @@ class Group:
     seed_accuracies: list[list[float]] = field(default_factory=list)  # or perplexities, of several seeds: each one's
     timed_runs: int | None = None  # of which `iteration_time` is the middle one; None = of all, as in old summaries
     seed_rates: list[Row] = field(default_factory=list)  # of each run that has it: seed, samples_per_s, processor
+    machine_seed: int | None = None  # where seeds came together that were collected apart
 
     @property
     def model(self) -> str:

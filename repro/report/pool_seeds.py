@@ -76,6 +76,7 @@ def of_both(there: GroupJson, new: GroupJson) -> GroupJson:
         "iteration_time": middle(times) if times else [],
         "timed_runs": len(times),
         "machine": timed["machine"],
+        "machine_seed": timed["seeds"][0] if timed.get("machine_seed") is None else timed["machine_seed"],
         "seed_rates": sorted(there.get("seed_rates", []) + new.get("seed_rates", []), key=lambda row: row["seed"]),
     }
     return rounded(pooled)

@@ -37,12 +37,13 @@ def part(results: Results, _: str) -> str:
 def _said(experiment: str, group: Group) -> str:
     """Returns a comment on how the training ended, and of what it is, and its command on a line of its own.
 
-    Of a group only the machine on which its first seed began is known.
+    Of a group only the machine on which one seed began is known.
     """
     last, git = group.curve[-1], group.machine.get("git") or {}
     value = last.get(group.metric.key)
     ended = "no number" if value is None else group.metric.said(value)
     torch = group.machine.get("versions", {}).get("torch")
+    seed = group.seeds[0] if group.machine_seed is None else group.machine_seed
     begun = [
         same_machine.processor(group.machine) or "a processor that was not recorded",
         torch and f"torch {torch}",
@@ -50,7 +51,7 @@ def _said(experiment: str, group: Group) -> str:
     ]
     where = [
         group.settings["precision"],
-        f"seed {group.seeds[0]} begun on {', '.join(filter(None, begun))}",
+        f"seed {seed} begun on {', '.join(filter(None, begun))}",
         f"data {group.fingerprint or 'not recorded'}",
     ]
     what = ", ".join([_draw.model_name(group.model), _draw.algo_name(group.algo), _draw.data_name(group.data)])

@@ -42,7 +42,11 @@ def _run_id(settings: str) -> str:
 
 def same_data(a: GroupJson, b: GroupJson) -> bool:
     """Returns whether two groups were trained on the same images, as far as is known: old ones have just a text."""
-    return Content(a["data"], a.get("fingerprint", "")).may_be(Content(b["data"], b.get("fingerprint", "")))
+    return content(a).may_be(content(b))
+
+
+def content(group: GroupJson) -> Content:
+    return Content(group["data"], group.get("fingerprint", ""))
 
 
 def went_on(group: GroupJson, new: Summary) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import shlex
@@ -28,7 +29,7 @@ def describe(device: str, data: str) -> dict[str, Any]:
     """Returns everything that is known before the first step. Of the environment only the SLURM job enters it."""
     return {
         "argv": shlex.join(["repro", *sys.argv[1:]]),
-        "git": git(Path(__file__).parents[1]),
+        "git": own_code(),
         "versions": {"python": platform.python_version(), **versions()},
         "host": socket.gethostname(),
         "platform": platform.platform(),
@@ -116,6 +117,15 @@ def of_machine(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in MACHINE if name in record}
 
 
+@functools.cache
+def own_code() -> dict[str, Any] | None:
+    """Returns what `git` says of this suite at the first call of this process.
+
+    A sweep goes on for days with the code that it began with, whatever is committed in the meantime.
+    """
+    return git(Path(__file__).parents[1])
+
+
 def git(package: Path) -> dict[str, Any] | None:
     """Returns the commit and whether code or configurations differ from it; results and logs beside them do not count.
 
@@ -142,11 +152,12 @@ def version() -> str:
         own = importlib.metadata.version("repro")
     except importlib.metadata.PackageNotFoundError:
         own = "of a checkout that is not installed"
-    held = git(Path(__file__).parents[1])
+    held = own_code()
     commit = f" (commit {held['commit'][:10]}{', changed since' if held['dirty'] else ''})" if held else ""
     return f"repro {own}{commit}, Python {platform.python_version()}, torch {versions().get('torch', 'not installed')}"
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     installed = {}
     for name in PACKAGES:

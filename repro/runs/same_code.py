@@ -6,6 +6,7 @@ No run id depends on code, and a change that is not committed leaves the commit 
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -28,8 +29,13 @@ def digests(config: Config) -> dict[str, str]:
     found = {}
     for file in (*map(_file, sorted(modules)), conf_folder() / "algo" / f"{config.algo.name}.yaml"):
         with suppress(OSError):
-            found[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+            found[file.name] = _digest(file)
     return found
+
+
+@functools.cache  # it is loaded once, and a sweep goes on with it for days, whatever is edited in the meantime
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _add_with_imports(module: str, modules: set[str]) -> None:

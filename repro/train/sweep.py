@@ -12,7 +12,7 @@ from repro import data
 from repro.cluster import environment, lab, preempt, start
 from repro.config.groups import cost
 from repro.config.schema import Config, ConfigError, RunError
-from repro.runs import done, lock, machine, places, run_folder, same_data, status_file
+from repro.runs import done, lock, machine, places, provenance, run_folder, same_code, same_data, status_file
 from repro.screen import plural
 from repro.train import ending
 from repro.train.time_left import Forecast, TimeLeft
@@ -58,6 +58,10 @@ def _run(
         if place is not None:
             start.tell(configs[0], place, error, all_runs=True)
         raise
+    if speaks:  # its folders are to name the code that is loaded now
+        provenance.own_code()
+        for config in {(one.algo.name, one.algo.corrected): one for one in configs}.values():
+            same_code.digests(config)
     left = [config for config in configs if status_file.state(config.folder) != "done"]
     for line in _announced(configs, left):
         _say(line, speaks)

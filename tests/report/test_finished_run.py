@@ -168,6 +168,20 @@ def test_a_run_that_was_killed_stopped_and_one_that_runs_did_not(made: Config, t
     assert why.endswith(": running")
 
 
+def test_the_line_that_a_full_disk_cut_short_costs_a_stopped_run_none_of_those_before(
+    made: Config, tmp_path: Path
+) -> None:
+    """It was called damaged, where going on with it would have cut that line off."""
+    folder = copied(made, tmp_path, "full")
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "step", "st')
+    said = json.loads((folder / "status.json").read_text())
+    del said["metrics"]  # which a run has that is done
+    (folder / "status.json").write_text(json.dumps(said | {"state": "failed"}))
+    (why,) = collect(tmp_path, stopped=True)[1]
+    assert "another schedule" in why  # the made run is too short to be a prefix: it was read as one that stopped
+
+
 @pytest.mark.parametrize(("step", "missing"), [(-1, False), (1, True)])
 def test_a_run_that_failed_behind_its_status_is_not_damaged(
     step: int, missing: bool, made: Config, tmp_path: Path

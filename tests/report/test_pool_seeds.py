@@ -3,8 +3,8 @@
 import pytest
 from made_up_groups import group
 
-from repro.report import curves, pool_seeds
-from repro.report.group import rounded
+from repro.report import curves, pool_seeds, repeat
+from repro.report.group import Group, rounded
 
 
 def test_an_iteration_is_that_of_the_seed_in_the_middle() -> None:
@@ -48,7 +48,13 @@ def test_runs_collected_without_their_seconds_leave_those_that_are_there() -> No
     plain |= {"iteration_time": [], "machine": plain["machine"] | {"cpu": "Another"}}
     for pooled in (pool_seeds.of_both(timed, plain), pool_seeds.of_both(plain, timed)):
         assert pooled["iteration_time"] == timed["iteration_time"] and pooled["machine"] == timed["machine"]
-        assert pooled["seeds"] == [0, 7]
+        assert pooled["seeds"] == [0, 7] and pooled["machine_seed"] == 0
+    later = timed | {"seeds": [8], "runs": ["eight"]}
+    pooled = pool_seeds.of_both(plain, later)
+    assert (pooled["seeds"], pooled["machine_seed"]) == ([7, 8], 8)
+    assert pool_seeds.of_both(pooled, timed)["machine_seed"] == 8, "whose machine it still is"
+    said = repeat._said("default", Group(**pooled))
+    assert "(float32; seed 8 begun on " in said
 
 
 def test_seeds_that_were_evaluated_less_often_take_no_evaluations_from_the_others() -> None:

@@ -187,6 +187,10 @@ def test_seeds_summarized_apart_make_the_same_summary(runs: Path, tmp_path: Path
     (new,) = found["default"]["groups"]
     assert new["seeds"] == [0] and "left as it was, pooled with seeds that did not run again" in left_out[0]
     assert [group["seeds"] for group in pool({"groups": [there]}, found["default"])["groups"]] == [[0, 1, 2]]
+    elsewhere = there | {"data": "other images"}  # of which a run has the same name
+    found, left_out = from_run_folders.collect(tmp_path / "0", existing={"default": {"groups": [elsewhere]}})
+    assert found["default"]["groups"] == [both] and not left_out
+    assert len(pool({"groups": [elsewhere]}, found["default"])["groups"]) == 2
     (other,) = alone[1]["groups"]
     other = other | {"seeds": [1, 2], "runs": [*other["runs"], "elsewhere"]}
     refused = list[str]()

@@ -1,6 +1,8 @@
 """Runs that were trained with other code of their algorithm than is there now."""
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import tiny_runs
 
 from repro.commands.run import before_a_run
 from repro.report.from_run_folders import collect
-from repro.runs import done, same_code, status_file
+from repro.runs import done, provenance, same_code, status_file
 from repro.train import loop, sweep
 
 WORDS = [*tiny_runs.QUICK, "algo=gtopk", "nodes=1", "steps=4", "checkpoint_every=2"]
@@ -103,6 +105,31 @@ def test_the_sessions_that_made_its_steps_count(
     ]
     assert same_code.changed(last | {"earlier": earlier}, config) == expected
     assert same_code.changed(last | {"earlier": "damaged"}, config) == ("a.py" if sessions[-1][0] == "B" else "")
+
+
+def test_the_runs_of_a_sweep_name_the_code_that_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed or edited on its way was told of the runs after it, which were trained without."""
+    copies, commits = tmp_path / "algorithms", itertools.count()
+    shutil.copytree(Path(same_code.__file__).parents[1] / "algorithms", copies)
+    monkeypatch.setattr(same_code, "_file", lambda module: copies / f"{module}.py")
+    monkeypatch.setattr(provenance, "git", lambda _: {"commit": str(next(commits)), "dirty": False})
+    provenance.own_code.cache_clear()
+    configs = [tiny_runs.config(tmp_path, *WORDS, f"seed={seed}") for seed in (0, 1)]
+    before = same_code.digests(configs[0])
+    same_code._digest.cache_clear()
+
+    def edits(*_: object) -> list[dict[str, Any]]:
+        with (copies / "gtopk.py").open("a") as file:
+            file.write("# edited\n")
+        return []
+
+    try:
+        assert sweep.run(configs, edits) == 0
+    finally:
+        provenance.own_code.cache_clear()
+    records = [json.loads((config.folder / "provenance.json").read_text()) for config in configs]
+    assert [record["git"]["commit"] for record in records] == ["0", "0"]
+    assert [record["algorithm"] for record in records] == [before, before]
 
 
 def test_summaries_do_not_tell_code_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
