@@ -126,9 +126,9 @@ def _notes(near: list[Row], size: int, measured: list[Row]) -> list[str]:
         "Lines: cost formulas with the authors' fit of 1 GbE, alpha 0.436 ms, density 0.001; where nothing is grey, "
         "our counted messages on it. Grey: as plotted by the authors, whose two sparse curves have 1 ms in place of "
         "alpha: log2 P ms of start-up for Top-k, 2 log2 P ms for gTop-k.",
-        f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; the time that "
-        "gTop-k's merges take is left out. Links carry 8 ns per byte and headers, where the authors' fit has 9 ns. "
-        "Bars: half the range between quartiles, to either side."
+        f"Marks: measured on real TCP at 1 Gbps with that alpha, {_times.slowed(measured)}; what "
+        "gTop-k's merges and Top-k's sum take is left out. Links carry 8 ns per byte and headers, where the authors' "
+        "fit has 9 ns. Bars: half the range between quartiles, to either side."
         if measured
         else f"Measured: not run ({COMMAND}).",
         f"Those beside m = {size / 1e6:.1f} M have {', '.join(f'{one / 1e6:.1f} M' for one in sizes)}." if near else "",

@@ -57,11 +57,14 @@ def table(results: Results) -> list[Row]:
         }
         for row in computed.get("rows", [])
     ]
-    return rows + sorted(_runs(results), key=lambda row: (_panel(row), -row["test_accuracy"]))
+    trained = (_row_of(*run) for run in runs(results))
+    return rows + sorted(trained, key=lambda row: (_panel(row), -row["test_accuracy"]))
 
 
-def _runs(results: Results) -> Iterator[Row]:
-    """Yields a row for all seeds of each setting of the experiment; a whole run of the same kind is one of them.
+def runs(results: Results) -> Iterator[tuple[Pooled, str, float, int]]:
+    """Yields all seeds of each setting of the experiment, with their schedule, their epoch and of how many a mean is.
+
+    A whole run of the same kind is one of them.
 
     All are compared where the shortest of their kind ends, and whole runs, if the experiment has one, at their end too.
     Before the learning rate has dropped that is the mean of `prefixes.EPOCHS`.
@@ -78,7 +81,12 @@ def _runs(results: Results) -> Iterator[Row]:
         for epoch, schedule in sorted(ends):
             over = prefixes.averaged(alike[0], epoch)
             for pooled in prefixes.at_epoch((*whole, *alike), epoch, over):
-                yield _row_of(pooled, schedule, epoch, over)
+                yield pooled, schedule, epoch, over
+
+
+def name(pooled: Pooled) -> str:
+    """Returns the name of an algorithm in this figure: what else its runs differ in is in it, but for RULES."""
+    return _names.of_group(pooled.group) + _warm_up(pooled.group.settings)
 
 
 def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
@@ -91,7 +99,7 @@ def _row_of(pooled: Pooled, schedule: str, epoch: float, over: int) -> Row:
         "seeds": pooled.seeds,
         **dict.fromkeys(("limit", "least", "most")),
         "model": pooled.group.model,
-        "algo": _names.of_group(pooled.group) + _warm_up(settings),
+        "algo": name(pooled),
         "nodes": pooled.group.nodes,
         "batch_per_node": pooled.group.batch,
         "data": pooled.group.data,

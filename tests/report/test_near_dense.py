@@ -176,4 +176,6 @@ def test_how_far_single_runs_lie_apart_is_told_where_they_are_compared() -> None
     variance = sum((len(seeds) - 1) * statistics.variance(seeds) for seeds in repeated) / degrees
     half = intervals.t95(degrees) * math.sqrt(2 * variance)
     assert told("after N epochs, differences below N points decide nothing") == pytest.approx([15, half], abs=0.051)
-    assert told("as single runs differ by N points there") == pytest.approx([half], abs=0.051)
+    assert told("a difference of two single runs decides nothing below N points there") == pytest.approx(
+        [half], abs=0.051
+    )

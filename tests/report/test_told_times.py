@@ -1,5 +1,7 @@
 """What docs/paper.md tells by hand of times and speed-ups holds: it is what the tables have."""
 
+import statistics
+
 import committed_results
 import pytest
 from told_in_paper import told
@@ -43,6 +45,37 @@ def test_an_iteration_of_vgg16_is_told_as_the_table_has_it() -> None:
     assert said[:2] == pytest.approx([ours[1], theirs[1]], abs=0.0051)
     times = as_here["published (ms)"] / as_here["modelled (ms)"]
     assert said[2:] == [pytest.approx(PARTS["vgg16"]["communicate"], abs=0.0051), round(times)]
+
+
+def test_how_far_two_sessions_lie_apart_is_told_as_the_summaries_have_it() -> None:
+    """What each iteration's interval leaves out: two experiments measured the same messages and seconds of a node."""
+
+    def found(experiment: str) -> dict[tuple[str, int], tuple[str, float]]:
+        return {
+            (group.algo, group.nodes): (group.machine["cpu"], statistics.median(time["iterations_s"]))
+            for group in FOUND.groups(experiment)
+            for time in group.iteration_time
+            if time["source"].startswith(MEASURED)
+            and (group.model, group.batch, group.settings["node"]) == ("vgg16", 128, "paper")
+            and (group.settings.get("stages", 1), group.settings["bucket_mb"]) == (1, None)
+        }
+
+    first, other = found("dilated"), found("strategies")
+    assert all(first[case][0] != cpu for case, (cpu, _) in other.items())
+    apart = {case: 100 * (seconds / first[case][1] - 1) for case, (_, seconds) in other.items()}
+    longer, within = told(
+        "VGG-16 took N % longer (dense on 8 nodes), and as long within N % (dense on 4, gTop-k on 4 and 8)"
+    )
+    assert apart.pop(("dense", 8)) == pytest.approx(longer, abs=0.051)
+    assert apart.keys() == {("dense", 4), ("gtopk", 4), ("gtopk", 8)}
+    assert all(abs(percent) < within for percent in apart.values())
+
+
+def test_the_published_rate_of_vgg16_is_that_of_its_parts() -> None:
+    of_parts, rate = told("with gTop-k give its rate (N samples/s, N)")
+    parts = sum(PARTS["vgg16"][name] for name in ("compute", "compress", "communicate"))
+    assert of_parts == pytest.approx(PARTS["vgg16"]["batch_per_node"] / parts, abs=0.051)
+    assert rate == FOUND.paper["throughput_per_node"]["vgg16"]["gtopk"][32]
 
 
 def test_speed_ups_with_the_compute_of_the_authors_breakdown_are_told_as_the_tables_give_them() -> None:
@@ -94,7 +127,15 @@ def test_gtopk_over_topk_with_selections_of_our_own_is_told_as_the_table_has_it(
         ratio: float = other["iteration (ms)"] / ours["iteration (ms)"]
         return ratio
 
+    def over_dense(model: str, node: str) -> float:
+        place = {"model": model, "nodes": 32, "algorithm": "gTop-k", "node": node}
+        (times,) = (row["over dense"] for row in dilated_iterations.table(FOUND) if place.items() <= row.items())
+        return float(times)
+
     own, published = "published compute, our selection", "published"
+    expected = [over_dense(model, node) for node in (own, published) for model in ("VGG-16", "AlexNet")]
+    said = told("Over dense it is N and N times as fast then with VGG-16 and AlexNet, in place of N and N")
+    assert said == pytest.approx(expected, abs=0.0051)
     said = told(
         "gTop-k is N times as fast as Top-k with VGG-16 and N with AlexNet on N nodes, in place of N and N by "
         "the same medians; with ResNet-N N and ResNet-N N times"

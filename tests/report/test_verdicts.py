@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import committed_results
 import pytest
 
 from repro.report import intervals, verdicts
@@ -67,12 +68,34 @@ def test_one_pair_of_unknown_noise_is_undecided_however_far_apart() -> None:
 )
 def test_a_range_of_factors(ours: list[tuple[float, float, float]], word: str) -> None:
     factors = {str(at): Interval(*values, 5, 0.1, "made up") for at, values in enumerate(ours)}
-    assert verdicts.within(factors, 2.7, 12.0, factors).word == word
-    met = verdicts.within(factors, 2.7, 12.0, factors, "the node is another")
+    networks = dict.fromkeys(factors)
+    assert verdicts.within(factors, 2.7, 12.0, networks).word == word
+    met = verdicts.within(factors, 2.7, 12.0, networks, "the node is another")
     assert met.word == ("conditions not met" if ours else "not run")
-    fewer = verdicts.within(factors, 2.7, 12.0, [*factors, "one more"])
+    fewer = verdicts.within(factors, 2.7, 12.0, networks | {"one more": None})
     alone = ("undecided", "2 of 2 in 2.7–12; without one more")
     assert (fewer.word, fewer.why) == alone if word == "reproduced" else fewer.word == word
+
+
+@pytest.mark.parametrize(("factor", "word"), [(13.5, "reproduced"), (12.2, "reproduced"), (14.3, "not reproduced")])
+def test_a_factor_near_its_own_published_one_is_reproduced_wherever_that_lies(factor: float, word: str) -> None:
+    """Some of the script's lie outside of the article's range, so that what equals them was not reproduced."""
+    found = {"near": Interval(factor, factor - 0.1, factor + 0.1, 5, 0.1, "made up")}
+    verdict = verdicts.within(found, 2.7, 12.0, {"near": 12.785})
+    assert verdict.word == word
+    other = "outside 2.7–12 and more than 10% off their own: near"
+    assert verdict.why == ("all in 2.7–12 or within 10% of their own" if word == "reproduced" else other)
+
+
+def test_the_published_rates_are_reproduced_by_themselves() -> None:
+    paper = committed_results.load().paper
+    for other, key in (("dense", "over_dense_at_32"), ("topk", "over_topk_at_32")):
+        rates = {name: one for name, one in paper["throughput_per_node"].items() if name not in ("lstm", "evidence")}
+        own = {name: one["gtopk"][32] / one[other][32] for name, one in rates.items()}
+        ours = {name: Interval(x, x * 0.999, x * 1.001, 5, 0.1, "made up") for name, x in own.items()}
+        low, high = paper["claims"][key]["range"]
+        assert verdicts.within(ours, low, high, own).word == "reproduced" and len(own) == 4
+        assert verdicts.within(ours, low, high, dict.fromkeys(own)).word == "not reproduced"
 
 
 @pytest.mark.parametrize(
