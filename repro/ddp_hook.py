@@ -58,8 +58,9 @@ class State:
 
     A gradient that is not finite raises RuntimeError in backward, as it would stay in the residual. For a GradScaler,
     whose first scales are too large, type on_nonfinite="skip": the ranks then agree on each bucket before it is sent,
-    by a message of one number, and where one has overflowed, all get what is not finite, so that every scaler skips the
-    step. What was sent of the step's earlier buckets is lost with it. Residuals are kept at the scale of their time.
+    by a message of one number, and where one has overflowed, all get what is not finite in it and in the buckets after
+    it, so that every scaler skips the step. What was sent of the step's earlier buckets is lost with it. Residuals are
+    kept at the scale of their time.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class State:
         self.steps, self.ended = 0, True  # steps done; whether the last bucket was the last of its step
         self.unused = False  # whether the optimizer has not stepped since
         self.failed: Exception | None = None  # of a bucket of this step
+        self.overflowed = False  # whether a bucket of this step was not finite on any rank: the scalers will skip it
         self.thread = ThreadPoolExecutor(1, "hook", torch.set_num_threads, (torch.get_num_threads(),))
 
     def __reduce__(self) -> tuple[type[Copied], tuple[()]]:
@@ -110,6 +112,7 @@ class State:
     def start(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """Aggregates the bucket on a thread, while backward fills the next one; in one order on all ranks."""
         gradient, layers = bucket.buffer(), bucket.parameters()
+        user_loop.check_not_sparse(gradient, layers[0].shape)
         if self.collective is None:  # wires of its own: DDP may speak over the group meanwhile
             collective = user_loop.connect(self.group, gradient.device).aside()
             own = {**user_loop.asked(self.algo, self.density), "on_nonfinite": "skip" if self.skips else "stop"}
@@ -126,7 +129,7 @@ class State:
                     "last, and those whose gradients are thrown away, inside `with model.no_sync():`"
                 )
             user_loop.check_density(self.algo, self.density)
-            self.collective.traffic, self.failed = Traffic(), None
+            self.collective.traffic, self.failed, self.overflowed = Traffic(), None, False
         forming, number = self.steps < DENSE_STEPS, bucket.index()
         resumed = forming and bool(self.layout.buckets)
         if self.steps == 0:
@@ -198,6 +201,7 @@ class State:
 
     def algorithm(self, number: int, layers: Sequence[Tensor]) -> Algorithm:
         made = user_loop.make(algorithms.of_bucket(self.algo, number), self.density, layers, layers[0].device)
+        user_loop.begin(made, layers)
         if number in self.saved:
             user_loop.check_form(self.saved[number], made, WHAT)
             made.load_state_dict(self.saved.pop(number))
@@ -212,7 +216,8 @@ class State:
             return mean(gradient, self.collective)
         if self.density is not None and self.algo.sparse:
             algorithm.density = self.density
-        if self.skips and self.anywhere_infinite(gradient):
+        self.overflowed = self.overflowed or (self.skips and self.anywhere_infinite(gradient))
+        if self.overflowed:  # on all ranks: nothing more leaves a residual for a step that is not taken
             return gradient.fill_(torch.nan)
         return algorithm.step(gradient, self.collective)
 

@@ -1,6 +1,7 @@
 """Runs the algorithms in your own training loop (`wrap`), or inside DistributedDataParallel (`State` and `hook`)."""
 
 import itertools
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,19 +91,14 @@ def wrap(
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         tensor.data.copy_(start.broadcast(tensor.data))
     node = Node(algo, density, layers, collective)
-    model.register_forward_pre_hook(refuse_ddp)
-    model.register_forward_pre_hook(node.forward)
+    for before in (refuse_ddp, Forward(node).began):
+        handle = model.register_forward_pre_hook(before)
+        weakref.finalize(node, handle.remove).atexit = False  # a later optimizer of this model has a Node of its own
     optimizer.register_step_pre_hook(node.before_step)
     optimizer.register_step_post_hook(node.after_step)
     optimizer.register_state_dict_post_hook(node.save)
     optimizer.register_load_state_dict_pre_hook(node.load)
     return node
-
-
-class Copied:
-    """Stands for a Node in a copy of the model, for an average of weights or a file: no optimizer sends for it."""
-
-    def forward(self, model: nn.Module, arguments: Any) -> None: ...
 
 
 class Node:
@@ -122,9 +118,8 @@ class Node:
             self.weights = split(self.weight, layers)
             self.flatten_weights()
             self.algorithm.begin(self.weight)
-
-    def __reduce__(self) -> tuple[type[Copied], tuple[()]]:
-        return Copied, ()
+        else:
+            user_loop.begin(self.algorithm, layers)
 
     @property
     def traffic(self) -> Traffic:
@@ -168,18 +163,15 @@ class Node:
         for layer, view, in_use in zip(self.layers, self.gradients, used, strict=True):
             if layer.grad is None:  # zero_grad() leaves none unless it is told otherwise
                 view.zero_()
-            elif layer.grad.is_sparse:
-                raise ConfigError(
-                    f"a parameter of shape {tuple(layer.shape)} has a sparse gradient, and the algorithms take dense "
-                    "ones: leave out sparse=True, of nn.Embedding for one"
-                )
-            elif not in_use:
-                raise ConfigError(
-                    f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
-                    "distributed.wrap, which leaves out unused ones: let every parameter have one in the first step, "
-                    "if need be of zeros. Type `p.grad = torch.zeros_like(p)` before that step, for a parameter p"
-                )
             elif layer.grad is not view:
+                user_loop.check_not_sparse(layer.grad, layer.shape)
+                if not in_use:
+                    raise ConfigError(
+                        f"a parameter of shape {tuple(layer.shape)} got its first gradient after the first step since "
+                        "distributed.wrap, which leaves out unused ones: let every parameter have one in the first "
+                        "step, if need be of zeros. Type `p.grad = torch.zeros_like(p)` before that step, for a "
+                        "parameter p"
+                    )
                 view.copy_(layer.grad)
             layer.grad = view if in_use else None
         user_loop.check_finite(
@@ -188,9 +180,6 @@ class Node:
         update = self.algorithm.step(self.gradient, self.collective)
         if update.data_ptr() != self.gradient.data_ptr():
             self.gradient.copy_(update)
-
-    def forward(self, model: nn.Module, arguments: Any) -> None:
-        self.depth = 0  # also after a step that failed inside
 
     def with_gradients(self) -> list[bool]:
         """Returns of each layer whether any rank has a gradient for it. Collective; not in the traffic of steps."""
@@ -235,6 +224,23 @@ class Node:
         return {**state, "state": {name: kept for name, kept in state["state"].items() if name != KEY}}
 
 
+class Forward:
+    """Tells a Node of forward passes. The optimizer's hooks keep it, and the model does not.
+
+    In a copy of the model, for an average of weights or a file, it has none: no optimizer sends for that.
+    """
+
+    def __init__(self, node: Node | None = None):
+        self.node = None if node is None else weakref.ref(node)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Forward, ()
+
+    def began(self, model: nn.Module, arguments: Any) -> None:
+        if self.node is not None and (node := self.node()) is not None:
+            node.depth = 0  # also after a step that failed inside
+
+
 def refuse_ddp(model: nn.Module, arguments: Any) -> None:
     """Raises ConfigError before a forward pass of a wrapped model inside DDP, which would average too."""
     # PyTorch keeps one for the whole process, and threads that leave in another order leave one behind: ask whose it is
@@ -261,7 +267,8 @@ def described(model: nn.Module, layers: Sequence[Tensor]) -> dict[str, str]:
     trained = set(map(id, layers))
     tensors = itertools.chain(model.named_parameters(), model.named_buffers())
     return {
-        name: f"{list(x.shape)} of {x.dtype}, {'trained' if id(x) in trained else 'not trained'}" for name, x in tensors
+        f"parameter {name}": f"{list(x.shape)} of {x.dtype}, {'trained' if id(x) in trained else 'not trained'}"
+        for name, x in tensors
     }
 
 

@@ -29,6 +29,13 @@ def make(algo: Algo, density: float | None, layers: Sequence[Tensor], device: to
     return made
 
 
+@torch.no_grad()
+def begin(algorithm: Algorithm, layers: Sequence[Tensor]) -> None:
+    """Shows an algorithm the parameters with which all ranks start; few look at them."""
+    if type(algorithm).begin is not Algorithm.begin:
+        algorithm.begin(torch.cat([layer.reshape(-1) for layer in layers]))
+
+
 def connect(group: dist.ProcessGroup | None, device: torch.device) -> Collective:
     """Returns a Collective over the ranks of `group`, for tensors on `device`. Raises ConfigError without a group."""
     if not dist.is_initialized():
@@ -120,6 +127,14 @@ def check_finite(gradient: Tensor, instead: str) -> None:
     """Raises RuntimeError before what is not finite gets into the residual, which would keep it for good."""
     if not finite(gradient):
         raise RuntimeError(f"this rank's gradient is not finite: lower the learning rate, or clip it. {instead}")
+
+
+def check_not_sparse(gradient: Tensor, shape: torch.Size) -> None:
+    if gradient.is_sparse:
+        raise ConfigError(
+            f"a parameter of shape {tuple(shape)} has a sparse gradient, and the algorithms take dense ones: leave out "
+            "sparse=True, of nn.Embedding for one"
+        )
 
 
 def place(algo: Algo, collective: Collective) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def test_ranks_that_call_unlike_are_told_on_all_of_them(told):
         "rank 1 has seed=1, rank 0 seed=0: all ranks",
         "rank 1 has density=0.5, rank 0 density=0.1: all ranks",
         "rank 1 has algo=dense, rank 0 algo=topk: all ranks",
-        "rank 1 has weight=[3, 10] of torch.float32, trained, rank 0 weight=[4, 10] of torch.float32, trained",
+        "rank 1 has parameter weight=[3, 10] of torch.float32, trained, rank 0 parameter weight=[4, 10] of torch.",
         "nothing was raised",
         "rank 1 has density=0.5, rank 0 density=0.1: all ranks call distributed.State alike",
         "rank 1 has on_nonfinite=skip, rank 0 on_nonfinite=stop: all ranks call distributed.State alike",

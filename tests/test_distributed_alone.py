@@ -1,6 +1,8 @@
 """The algorithms in loops of a user's own: what one rank can show alone."""
 
 import copy
+import gc
+import weakref
 from contextlib import nullcontext
 from datetime import timedelta
 
@@ -11,6 +13,7 @@ import torchrun_loops
 from torchrun_loops import network
 
 from repro import distributed, user_loop
+from repro.algorithms import topk
 from repro.config.schema import ConfigError
 from repro.density import entries
 
@@ -149,6 +152,54 @@ def test_after_a_bucket_of_a_hook_that_is_refused_no_other_of_the_step_is_sent(a
             wrapped(torch.ones(2, 100)).sum().backward()
         state.thread.submit(int).result()  # all buckets were before it
         assert len(sent) == (0 if refused else 3) or step < 2
+
+
+def test_after_a_bucket_of_a_hook_that_overflows_no_other_of_the_step_leaves_a_residual(alone):
+    """The scaler skips the step, and what the later buckets had selected for it was lost."""
+    state = distributed.State("topk", density=0.1, on_nonfinite="skip")
+    model = torch.nn.Sequential(*(torch.nn.Linear(100, 100, bias=False) for _ in range(3)))
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+    wrapped.register_comm_hook(state, distributed.hook)
+    for step in range(5):  # the first two are dense
+        before = [algorithm.memory.residual.clone() for algorithm in state.buckets.values()]
+        overflow = torch.inf if step == 3 else 1.0
+        handle = model[2].weight.register_hook(lambda gradient, overflow=overflow: gradient * overflow)  # full first
+        wrapped(torch.ones(2, 100)).square().sum().backward()
+        handle.remove()
+        after = [algorithm.memory.residual for algorithm in state.buckets.values()]
+        if step > 2:
+            same = [torch.equal(*both) for both in zip(before, after, strict=True)]
+            assert same == [step == 3] * 3
+            assert all(layer.weight.grad.isfinite().all() == (step != 3) for layer in model)
+        wrapped.zero_grad()
+
+
+def test_an_algorithm_begins_with_the_parameters_as_in_a_run(alone, monkeypatch: pytest.MonkeyPatch):
+    """`repro run` shows them to each algorithm; here those alone saw them that mix weights."""
+    seen = []
+    monkeypatch.setattr(topk.Algorithm, "begin", lambda _, parameters: seen.append(parameters.clone()))
+    model, optimizer = network()
+    trained = torch.cat([x.detach().reshape(-1) for x in model.parameters() if x.requires_grad])
+    distributed.wrap(model, optimizer, "topk")
+    assert len(seen) == 1 and torch.equal(seen.pop(), trained)
+    hooked = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(10, 4, bias=False))
+    hooked.register_comm_hook(distributed.State("topk"), distributed.hook)
+    for step in range(4):
+        hooked(torchrun_loops.INPUTS[0]).sum().backward()
+        assert len(seen) == (step >= 2)
+    assert torch.equal(seen[0], hooked.module.weight.detach().reshape(-1))
+
+
+def test_a_model_that_is_wrapped_anew_keeps_nothing_of_the_wrap_before(alone):
+    """Each left its gradient, its residual and two hooks with the model for good."""
+    model, nodes = torchrun_loops.Network(0), []
+    for _ in range(3):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        nodes.append(weakref.ref(distributed.wrap(model, optimizer, "gtopk", density=0.5)))
+        model(torchrun_loops.INPUTS[0]).sum().backward()
+        optimizer.step()
+    gc.collect()
+    assert [node() is None for node in nodes] == [True, True, False] and len(model._forward_pre_hooks) == 2
 
 
 @pytest.mark.parametrize("name", ["dense", "onebit", "gtopk"])

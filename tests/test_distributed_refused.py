@@ -123,6 +123,12 @@ def test_a_sparse_gradient_is_refused(alone):
     model(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(ConfigError, match=r"shape \(4, 3\) has a sparse gradient.*leave out sparse=True"):
         optimizer.step()
+    hooked = torch.nn.parallel.DistributedDataParallel(torch.nn.Embedding(4, 3, sparse=True))
+    hooked.register_comm_hook(distributed.State("gtopk"), distributed.hook)
+    with pytest.raises(
+        (ConfigError, RuntimeError), match=r"shape \(4, 3\) has a sparse gradient.*leave out sparse=True"
+    ):
+        hooked(torch.tensor([1, 2])).sum().backward()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Algorithm(algorithms.Algorithm):
         if not 1 <= delay < period:
             raise ValueError(f"algo.delay={delay}: must be at least 1 and below algo.period={period}")
         self.period, self.delay, self.steps = period, delay, 0
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="average")
+        self.thread = ThreadPoolExecutor(1, "average", torch.set_num_threads, (torch.get_num_threads(),))
         self.correction: Future[tuple[Tensor, list[Round]]] | None = None  # and the rounds of its average
 
     def step(self, gradient: Tensor, collective: Collective) -> Tensor:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import resource
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 from repro import algorithms, data, models, screen
 from repro.children import usable_cores
 from repro.cluster.devices import of_first
+from repro.cluster.threads import as_threads
 from repro.config.schema import Config, ConfigError
 from repro.data._shards import TEST_BATCH, TEST_ROWS
 
@@ -76,11 +78,14 @@ def needed(config: Config, nodes: int | None = None, rough: bool = False) -> flo
 def check(config: Config) -> None:
     """Raises ConfigError with the number of nodes that fit into what is free.
 
-    Of a network that cannot run without numbers, as one that reads a value in its forward pass, nothing is known.
+    Ranks that are threads take what this process kept of a run before. Of a network that cannot run without numbers, as
+    one that reads a value in its forward pass, nothing is known.
     """
     room = available()
     if room is None or of_first(config).type != "cpu":
         return
+    if as_threads(config):
+        room += held()
     try:
         if needed(config, rough=True) <= room or (need := needed(config)) <= room:
             return
@@ -106,6 +111,15 @@ def keep_freed() -> None:
     if mallopt is not None and (mallopt(MMAP_THRESHOLD, MAPPED) or mallopt(MMAP_THRESHOLD, MAPPED // 8)):
         mallopt(TRIM_THRESHOLD, 2**31 - 1)
         mallopt(TOP_PAD, MAPPED)  # a thread's heap goes back in pieces of 64 MB, unless as much is to be left free
+
+
+def held() -> float:
+    """Bytes that this process has for itself, in use or kept free; 0 where the system does not tell."""
+    try:
+        resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
+    except OSError:
+        return 0.0
+    return float(resident - shared) * resource.getpagesize()
 
 
 def available() -> float | None:

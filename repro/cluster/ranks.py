@@ -239,7 +239,9 @@ def _run_rank(config: Config, rank: Rank, main: Main, data: Any) -> Any:
         else:
             reason = str(error) if known else _unexpected(config, rank.number, error)
         rank.store.compare_set(watchdog.CAUSE, "", reason)
-        raise error if known else RunError(reason) from error
+        if known:
+            raise
+        raise RunError(reason) from error
 
 
 def made_up(machines: int, size: int) -> list[str]:

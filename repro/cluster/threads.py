@@ -58,8 +58,13 @@ def launch(
     for thread in threads:
         thread.join()
     if failures:
-        stops = (error for error in failures if isinstance(error, KeyboardInterrupt) and interrupt.final)
-        raise next(stops, failures[0])
+        final = interrupt.final
+        first = next((one for one in failures if isinstance(one, KeyboardInterrupt) and final), failures[0])
+        try:
+            raise first
+        finally:  # its traceback has this frame: they would keep each other, and the networks of all ranks
+            failures.clear()
+            del first
     return results[0]
 
 

@@ -16,7 +16,7 @@ import yaml
 from repro.config import groups
 from repro.config.parts import Algo, Network
 from repro.config.schema import Config, ConfigError, from_dict
-from repro.config.sweeps import check_groups, check_one_folder, network_files, once, parse, points
+from repro.config.sweeps import check_groups, check_one_folder, check_rate, network_files, once, parse, points
 from repro.config.values import check_range, convert, required
 
 
@@ -148,6 +148,8 @@ def _compose_one(overrides: list[str]) -> Config:
     if values["network"] != network and values["network"]["name"] == network["name"]:
         values["network"]["name"] += "_changed"  # its times are not those of the network that has the name
     names = [text.partition("=")[2] for text in chosen if text.startswith("experiment=")]
+    if names:
+        check_rate(names[0], values["algo"]["name"], overrides)
     if names and values.get("experiment"):  # its keys are there and not at the root, where they would count
         raise ConfigError(f"conf/experiment/{names[0]}.yaml: its first line must be `# @package _global_`.")
     values["experiment"] = experiment = names[0] if names else "default"

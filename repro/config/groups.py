@@ -112,7 +112,7 @@ def replaces_momentum(algo: str) -> bool:
 
     Of one that has `algo.gain` the 0 is a choice: what takes momentum's place there is a gain above 1.
     """
-    return _beside(algo).get("momentum") == 0 and "gain" not in about(algo)
+    return beside(algo).get("momentum") == 0 and "gain" not in about(algo)
 
 
 def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
@@ -126,11 +126,11 @@ def gain(algo: dict[str, Any], model: str) -> dict[str, float]:
 
 def algo_default(algo: str, model: str, key: str) -> Any:
     """Returns the value of a key outside of `algo.` that a run of both has by default; `algo` may be unknown here."""
-    own = _beside(algo) if is_known(algo) else {}
+    own = beside(algo) if is_known(algo) else {}
     return own[key] if key in own else default(model, key)
 
 
-def _beside(algo: str) -> dict[str, Any]:
+def beside(algo: str) -> dict[str, Any]:
     """Returns what the algorithm's YAML sets besides its own options."""
     values = _of_algo(algo)
     return values if "algo" in values else {}

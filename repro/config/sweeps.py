@@ -160,6 +160,27 @@ def swept(experiment: str) -> list[str]:
     return list(dict.fromkeys(key for part in _blocks(experiment) for key in part))
 
 
+def check_rate(experiment: str, algo: str, typed: list[str]) -> None:
+    """Raises ConfigError where the experiment's learning rate would replace that of an algorithm it does not name.
+
+    Such a rate, as Adam's, is none of SGD.
+    """
+    values = groups.read(groups.conf_folder() / "experiment" / f"{experiment}.yaml") or {}
+    own, theirs = groups.beside(algo).get("lr"), values.get("lr")
+    chosen = [entry.get("override /algo") for entry in values.get("defaults", []) if isinstance(entry, dict)]
+    named = [*chosen, *(name for block in _blocks(experiment) for name in _listed(block.get("algo")))]
+    if None in (own, theirs) or own == theirs or algo in named or any(text.startswith("lr=") for text in typed):
+        return
+    raise ConfigError(
+        f"experiment={experiment} sets lr={theirs:g}, and algo={algo}, which it does not name, has a learning rate of "
+        f"its own; type lr={own:g}, or lr={theirs:g}"
+    )
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
 def _blocks(experiment: str) -> list[dict[str, Any]]:
     """Returns the mappings under `sweep:`, one of no keys where there is none."""
     values = groups.read(groups.conf_folder() / "experiment" / f"{experiment}.yaml")

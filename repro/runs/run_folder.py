@@ -20,7 +20,7 @@ from repro.config.compose import to_yaml
 from repro.config.schema import Config
 from repro.iteration_time import FIELDS, IterationTime, is_measured
 from repro.json_text import json_text
-from repro.runs import metrics, per_step, progress, provenance, same_code, status_file
+from repro.runs import metrics, per_step, progress, provenance, recorded, same_code, status_file
 from repro.runs.lock import Lock
 from repro.runs.metrics import Metrics, Position
 from repro.runs.wandb_mirror import Draw, Mirror, identity_of, redact
@@ -208,12 +208,13 @@ def time_line(config: Config, source: str, time: IterationTime, dilation: float 
 
 
 def _kept_aside(folder: Path) -> Path:
-    """Copies metrics.jsonl and moves the checkpoints into the first damaged-N that is free; returns it."""
+    """Copies metrics.jsonl and moves what else is of its steps into the first damaged-N that is free; returns it."""
     place = next(path for number in count(1) if not (path := folder / f"damaged-{number}").exists())
     place.mkdir()
     shutil.copyfile(folder / metrics.NAME, place / metrics.NAME)
-    if (folder / "checkpoints").exists():
-        (folder / "checkpoints").rename(place / "checkpoints")
+    for name in ("checkpoints", recorded.NAME):  # a damaged record that stayed would damage the next session, too
+        if (folder / name).exists():
+            (folder / name).rename(place / name)
     return place
 
 

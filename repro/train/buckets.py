@@ -39,6 +39,10 @@ class Buckets(Algorithm):
         for part in self.parts:
             part.density = value
 
+    def begin(self, parameters: Tensor) -> None:
+        for span, part in zip(self.spans, self.parts, strict=True):
+            part.begin(parameters[span])
+
     def skip_warmup(self) -> None:
         for part in self.parts:
             part.skip_warmup()

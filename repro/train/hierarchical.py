@@ -88,6 +88,10 @@ class Hierarchical(Algorithm):
     def selected(self) -> int | None:
         return None if self.inner is None else self.inner.selected
 
+    def begin(self, parameters: Tensor) -> None:
+        if self.inner is not None:
+            self.inner.begin(parameters)
+
     def skip_warmup(self) -> None:
         if self.inner is not None:
             self.inner.skip_warmup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,7 +48,8 @@ class Pipeline:
         self.stage = PipelineStage(
             stage, number, size, rank.device, came.requires_grad_(number > 0), handed_on.requires_grad_(), group=row,
         )  # fmt: skip
-        self.schedule = Schedule1F1B(self.stage, self.micro_batches, self._loss, scale_grads=False)
+        loss = functools.partial(_loss, config.micro_batches)  # a bound method would hold this, and this the schedule
+        self.schedule = Schedule1F1B(self.stage, self.micro_batches, loss, scale_grads=False)
 
     @property
     def last(self) -> int:
@@ -68,8 +70,9 @@ class Pipeline:
         total = torch.stack(losses).sum() if losses else torch.zeros(())
         return self.control.broadcast(total.detach().cpu(), root=self.last).item(), sent
 
-    def _loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(output.float(), labels) / self.micro_batches
+
+def _loss(micro_batches: int, output: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(output.float(), labels) / micro_batches
 
 
 def _like(shape: list[int], dtype: str, device: torch.device) -> Tensor:

@@ -206,7 +206,8 @@ def _guarded(
                 status_file.refused(config, text)
         else:  # a defect of this suite: its traceback is wanted
             traceback.print_exception(error)
-        return {**run_folder.summary(config.folder), "state": "failed", "lost": lost}
+    gc.collect()  # what failed had the networks of all ranks, and parts of it may refer to each other
+    return {**run_folder.summary(config.folder), "state": "failed", "lost": lost}
 
 
 def _one(

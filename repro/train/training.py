@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -56,8 +57,8 @@ class Training:
             if self.folder is not None and (text := recorded.missed(self.config, step)):
                 self.folder.progress.say(f"warning: {text}")
             algorithm, control = self.worker.algorithm, self.rank.control
-            steps = self.config.probe_steps
-            self.worker.algorithm = StepRecorder(algorithm, control, steps, self.recorded, lambda: self.worker.step)
+            steps, worker = self.config.probe_steps, weakref.proxy(self.worker)  # which holds the recorder
+            self.worker.algorithm = StepRecorder(algorithm, control, steps, self.recorded, lambda: int(worker.step))
         self.begin_clock()
         if self.due(step) and self.window[1] > 0:  # it was told to stop between the step and its evaluation
             self.evaluate(step)

@@ -56,6 +56,20 @@ def test_what_fits_is_what_may_be_typed(keys: str, says: str, monkeypatch: pytes
         memory.check(config)
 
 
+def test_what_this_process_kept_of_the_run_before_is_free_for_ranks_that_are_its_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second run of a sweep was refused, as the C library keeps what the first had freed."""
+    local, forked = compose(["model=resnet20", "nodes=4", "cluster=local,processes"])
+    before, block = memory.held(), torch.ones(80_000_000)  # more than is ever kept free
+    assert 0.9 < (memory.held() - before) / block.nbytes < 1.5
+    monkeypatch.setattr(memory, "held", lambda: 2e9)
+    monkeypatch.setattr(memory, "available", lambda: memory.needed(local) - 1e9)
+    memory.check(local)
+    with pytest.raises(ConfigError, match="of memory"):
+        memory.check(forked)
+
+
 @pytest.mark.parametrize("at_once", ["algo=ddp", "algo=dense bucket_mb=0.5 overlap=on"])
 def test_ranks_that_take_no_turns_all_hold_a_backward(at_once: str) -> None:
     turns = memory.needed(compose(["model=resnet20", "nodes=32", "algo=dense", "bucket_mb=0.5"])[0])

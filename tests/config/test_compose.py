@@ -196,6 +196,15 @@ def test_what_is_wrong_is_said_in_one_message(override: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_an_experiments_learning_rate_is_none_of_an_algorithm_that_has_its_own() -> None:
+    """SGD's 20 took the place of Adam's 0.001 without a word."""
+    with pytest.raises(ConfigError, match="sets lr=20, and algo=qadam, .* of its own; type lr=0.001, or lr=20$"):
+        compose(["experiment=language", "algo=qadam"])
+    own = compose(["experiment=language", "algo=qadam,topk", "lr=0.001"])
+    other = compose(["experiment=language", "algo=gtopk_exact"])
+    assert [one.lr for one in (*own, *other)] == [0.001, 0.001, 20.0]
+
+
 def test_an_option_of_another_algorithm_is_unknown() -> None:
     with pytest.raises(ConfigError, match="algo.route"):
         compose(["algo=dense", "algo.route=tree"])

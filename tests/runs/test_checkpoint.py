@@ -166,6 +166,28 @@ def test_a_damaged_byte_of_the_metrics_costs_no_checkpoint(tmp_path, capsys):
     assert equal(bits(run.folder / "damaged-2"), whole)
 
 
+def test_a_damaged_record_of_steps_costs_one_session_and_not_all_that_follow(tmp_path, capsys):
+    """It stayed where it was, and no session got to the step whose record would have replaced it."""
+    run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3", "checkpoint_every=1", "probe_steps=[3]")
+    loop.run(run)
+    whole = bits(run.folder)
+    (run.folder / "recorded.json").write_text("[{")
+    status_file.write(run.folder, "running", 3, 3)
+
+    def stops(*_):
+        raise RuntimeError("the session is over")
+
+    with pytest.raises(RunError, match="over"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.Training, "begin_clock", stops)
+        loop.run(run)
+    assert "recorded.json is damaged" in capsys.readouterr().err
+    assert (run.folder / "damaged-1" / "recorded.json").read_text() == "[{"
+    shutil.move(run.folder / "damaged-1" / "checkpoints", run.folder / "checkpoints")
+    loop.run(run)
+    assert "recorded.json is damaged" not in capsys.readouterr().err
+    assert equal(bits(run.folder), whole)
+
+
 def test_metrics_of_whole_epochs_without_a_checkpoint_are_kept_aside(tmp_path, capsys):
     """A finished run whose checkpoints had been removed lost them without a word, once a byte of them had changed."""
     run = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=3")

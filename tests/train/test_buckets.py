@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ from repro.config.schema import RunError
 from repro.runs import run_folder, status_file
 from repro.timing.before_run import before_a_run
 from repro.train import aggregator, buckets, loop
+from repro.train.hierarchical import Hierarchical
 from repro.train.step import Worker
 from repro.user_loop import check_finite
 
@@ -217,8 +219,19 @@ def test_no_bucket_is_full_before_the_one_in_front_of_it():
     assert bucket_spans.when_full([slice(5, 9), slice(0, 5)], [(5,), (4,)], [0.1, 0.2]) == [0.2, 0.2]
 
 
-def test_no_worker_whose_buckets_overlap_outlives_its_run(tmp_path, monkeypatch):
-    """PyTorch's hooks kept its network, its residuals and a thread of each rank to the end of the process."""
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["bucket_mb=0.1", "scope=bucket", "overlap=on"],
+        ["probe_steps=[1]"],
+        ["lr=1e30", "steps=20", "wandb.mode=disabled"],  # it diverges, and fails
+    ],
+)
+def test_no_worker_outlives_its_run(keys, tmp_path, monkeypatch):
+    """Hooks, a recorder and an error's traceback kept the network, the residuals and the threads of each rank.
+
+    They were there until Python looked for what refers to itself, or to the end of the process.
+    """
     workers, make = list[weakref.ref[Worker]](), Worker.__init__
 
     def remembered(self, *args, **kwargs):
@@ -226,10 +239,35 @@ def test_no_worker_whose_buckets_overlap_outlives_its_run(tmp_path, monkeypatch)
         workers.append(weakref.ref(self))
 
     monkeypatch.setattr(Worker, "__init__", remembered)
-    loop.run(config(tmp_path, "algo=gtopk", "bucket_mb=0.1", "scope=bucket", "overlap=on", "steps=2"))
     gc.collect()
-    assert len(workers) == 2 and [worker() for worker in workers] == [None, None]
+    gc.disable()
+    try:
+        with pytest.raises(RunError, match="not finite") if "steps=20" in keys else nullcontext():
+            loop.run(config(tmp_path, "algo=gtopk", "steps=2", *keys))
+        assert len(workers) == 2 and [worker() for worker in workers] == [None, None]
+    finally:
+        gc.enable()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("buckets")]
+
+
+class Begun(algorithms.Algorithm):
+    """Keeps what it began with, as one of somebody's own may."""
+
+    def begin(self, parameters):
+        self.start = parameters.clone()
+
+    def step(self, gradient, collective):
+        return gradient
+
+
+def test_parts_begin_with_their_own_parameters():
+    both, start = buckets.Buckets([slice(2, 5), slice(0, 2)], [Begun(3), Begun(2)]), torch.arange(5.0)
+    both.begin(start)
+    assert [part.start.tolist() for part in both.parts] == [[2, 3, 4], [0, 1]]
+    leader, other = (Hierarchical(lambda: Begun(5), ["a", "a"], rank) for rank in (0, 1))
+    for one in (leader, other):
+        one.begin(start)
+    assert torch.equal(leader.inner.start, start) and other.inner is None
 
 
 def test_what_a_bucket_takes_after_backward_has_ended_hides_nothing(monkeypatch):
