@@ -109,6 +109,16 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return parsed(_content(folder) or b"")
 
 
+def left_out(folder: Path) -> str | None:
+    """Returns what to say of steps that on_nonfinite=skip left out; None where there were none."""
+    skipped = [bool(line.get("skipped")) for line in read(folder) if line["kind"] == "step"]
+    if not any(skipped):
+        return None
+    last = next((number for number, left in enumerate(reversed(skipped)) if not left), len(skipped))
+    end = f", the last {last:,} among them: the weights may not be finite any more" if last > 1 else ""
+    return f"{sum(skipped):,} of {len(skipped):,} steps changed nothing, as a gradient was not finite{end}"
+
+
 def lacking(folder: Path, step: int, position: Position | None) -> str | None:
     """Returns why the file does not hold the steps 1 to `step`, or not what it held at `position`; None if it does."""
     content = _content(folder)

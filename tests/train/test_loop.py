@@ -43,7 +43,7 @@ def test_a_batch_that_leaves_batchnorm_one_value_is_refused_before_anything_is_w
     assert loop.run(config(tmp_path, *QUICK, *tiny, "data.image_size=8"))["state"] == "done"
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp_path):
+def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp_path, capsys):
     wild = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=20", "lr=1e30")
     with pytest.raises(RunError, match=r"step \d+: the gradient of rank [01] is not finite.*on_nonfinite=skip"):
         loop.run(wild)
@@ -51,7 +51,11 @@ def test_a_gradient_that_is_not_finite_stops_the_run_and_names_step_and_rank(tmp
     assert status["state"] == "failed" and "is not finite" in status["error"]
     skipping = config(tmp_path, *QUICK, "algo=gtopk", "nodes=2", "steps=4", "lr=1e30", "on_nonfinite=skip")
     assert loop.run(skipping)["state"] == "done"
-    assert any(line.get("skipped") for line in run_folder.read_metrics(skipping.folder))
+    lines = [line for line in run_folder.read_metrics(skipping.folder) if line["kind"] == "step"]
+    kept = next(number for number, line in enumerate(lines) if line.get("skipped"))
+    assert 0 < kept < 3 and all(line.get("skipped") for line in lines[kept:]), "as its weights are not finite"
+    said = f"{4 - kept} of 4 steps changed nothing, as a gradient was not finite, the last {4 - kept} among them: the w"
+    assert f"warning: {said}" in capsys.readouterr().err, "it ended as done without a word"
 
 
 def test_a_run_told_to_stop_while_it_evaluates_stops_at_once_and_goes_on(tmp_path, monkeypatch):
