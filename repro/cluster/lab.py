@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 from repro.cluster import namespaces, tcp
@@ -117,9 +116,10 @@ def enter(switch: Lab, rank: int, size: int = 0) -> str:
 
     Asking for them (ARP) would fail with more than 1,024 pairs in all labs of a machine, which share one table.
     Call it in a process of its own before another thread starts: threads keep the namespaces they began with.
-    Raises ConfigError where the switch has a delay and this kernel has no netem.
+    Raises ConfigError where this kernel lacks what that takes, as netem for a delay.
     """
     from pyroute2 import IPRoute
+    from pyroute2.netlink.exceptions import NetlinkError
 
     # open both before joining either: inside the user namespace the launcher's descriptors belong to another user
     spaces = [(switch.user, namespaces.USER), (switch.network, namespaces.NETWORK)]
@@ -127,30 +127,40 @@ def enter(switch: Lab, rank: int, size: int = 0) -> str:
     for descriptor, kind in opened:
         namespaces.call("setns", descriptor, kind)
         os.close(descriptor)
-    with IPRoute() as hub:
-        namespaces.call("unshare", namespaces.NETWORK)
-        bridge = _bridge(hub)
-        with IPRoute() as node, open("/proc/thread-self/ns/net") as home:
-            port_name = f"node{rank}"
-            peer = {"ifname": INTERFACE, "address": hardware_address(rank), "net_ns_fd": home.fileno()}
-            hub.link("add", ifname=port_name, kind="veth", peer=peer)
-            port = hub.link_lookup(ifname=port_name)[0]
-            hub.link("set", index=port, master=bridge)
-            _shape(hub, port, switch)
-            wire = node.link_lookup(ifname=INTERFACE)[0]
-            node.link("set", index=node.link_lookup(ifname="lo")[0], state="up")
-            node.addr("add", index=wire, address=address(rank), prefixlen=PREFIX)
-            _shape(node, wire, switch, switch.delay_s)
-            for other in (number for number in range(size) if number != rank):
-                place = {"dst": address(other), "lladdr": hardware_address(other)}
-                node.neigh("add", ifindex=wire, state="permanent", **place)
-            if switch.held:
-                tcp.dilate(node, wire, NETWORK, switch.dilation)
-                _wake_on_time()
-    # The machine's congestion control may be one that paces (bbr). Every kernel has reno, every namespace may
-    # choose it, and without losses all of them fill the link.
-    with suppress(OSError):
-        Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno")
+    try:
+        with IPRoute() as hub:
+            namespaces.call("unshare", namespaces.NETWORK)
+            bridge = _bridge(hub)
+            with IPRoute() as node, open("/proc/thread-self/ns/net") as home:
+                port_name = f"node{rank}"
+                peer = {"ifname": INTERFACE, "address": hardware_address(rank), "net_ns_fd": home.fileno()}
+                hub.link("add", ifname=port_name, kind="veth", peer=peer)
+                port = hub.link_lookup(ifname=port_name)[0]
+                hub.link("set", index=port, master=bridge)
+                _shape(hub, port, switch)
+                wire = node.link_lookup(ifname=INTERFACE)[0]
+                node.link("set", index=node.link_lookup(ifname="lo")[0], state="up")
+                node.addr("add", index=wire, address=address(rank), prefixlen=PREFIX)
+                _shape(node, wire, switch, switch.delay_s)
+                for other in (number for number in range(size) if number != rank):
+                    place = {"dst": address(other), "lladdr": hardware_address(other)}
+                    node.neigh("add", ifindex=wire, state="permanent", **place)
+                if switch.held:
+                    tcp.dilate(node, wire, NETWORK, switch.dilation)
+                    _wake_on_time()
+    except NetlinkError as error:
+        raise ConfigError(
+            f"cluster=lab: this kernel refused a link or a queue ({error.args[-1]}). It needs veth, bridge and sch_tbf "
+            "(modprobe veth bridge sch_tbf); without them type cluster=local"
+        ) from None
+    left = tcp.set_up(tcp.CONTROL | (tcp.SETTINGS if switch.held else {}))
+    if left and rank == 0:
+        print(
+            f"warning: {', '.join(left)} cannot be set here (is /proc/sys read-only?): TCP keeps the machine's, and "
+            "may wait where a link would not",
+            file=sys.stderr,
+            flush=True,
+        )
     os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE  # otherwise gloo looks up the machine's name
     return address(rank)
 

@@ -12,12 +12,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 RTO_MS = 200  # Linux's own minimum
+LOCK = 1 << 13  # RTAX_RTO_MIN, by its number: the kernel takes no rto_min of a route that is not locked
 WINDOW = 1000  # segments, 1.4 MB
+CONTROL = {  # the machine's may be one that paces (bbr): every kernel has reno, and without losses all fill the link
+    "tcp_congestion_control": "reno",
+}
 SETTINGS = {
     "tcp_slow_start_after_idle": "0",
     "tcp_no_metrics_save": "1",  # else a connection would begin with what an earlier one met
@@ -28,9 +31,22 @@ SETTINGS = {
 
 
 def dilate(node: Any, wire: int, network: str, dilation: float) -> None:
-    """Sets this process's network namespace; `node` is its netlink, `wire` the interface, `network` its prefix."""
-    for name, value in SETTINGS.items():
-        with suppress(OSError):  # a kernel that has it for the whole machine only
-            Path(f"/proc/sys/net/ipv4/{name}").write_text(value)
-    metrics = {"initcwnd": WINDOW, "initrwnd": WINDOW, "quickack": 1, "rto_min": int(RTO_MS * dilation)}
+    """Sets the routes of this process's network namespace.
+
+    `node` is its netlink, `wire` the interface, `network` its prefix.
+    """
+    metrics = {"initcwnd": WINDOW, "initrwnd": WINDOW, "quickack": 1, "rto_min": int(RTO_MS * dilation), "lock": LOCK}
     node.route("replace", dst=network, oif=wire, scope="link", proto="kernel", metrics=metrics)
+
+
+def set_up(settings: dict[str, str]) -> list[str]:
+    """Sets this process's network namespace; returns what stayed as it was, where /proc/sys is read-only for one."""
+    left = []
+    for name, value in settings.items():
+        file = Path(f"/proc/sys/net/ipv4/{name}")
+        try:
+            file.write_text(value)
+        except OSError:  # or a kernel that has it for the whole machine only
+            if not file.exists() or file.read_text().split() != value.split():
+                left.append(name)
+    return left

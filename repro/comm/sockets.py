@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct("=qq")  # ns at which the link of the sender gets to the message; its bytes
 PAYLOAD, FRAME = 1448, 66  # bytes of a full segment, and of the headers around it
+LATE = 100  # a message is late by more than this part of its time on the line: acknowledgements share the link
 ABSORBED_S = 2e-3  # of this machine's time, and at most half of the latency
 
 
@@ -168,7 +169,7 @@ class SocketTransport:
             if outgoing is not None:  # it blocks if it is large and its receiver late: that is no machine's time
                 there = max(there, outgoing.sent_ns - self.clock.late_ns - self.absorbed_ns)
             self.held += 1
-            self.late += came_ns - self.absorbed_ns > earliest
+            self.late += came_ns - self.absorbed_ns > earliest + self.pace.line_ns(size) // LATE
             self.clock.sleep_until(there, asked)
 
 

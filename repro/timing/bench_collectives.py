@@ -177,7 +177,7 @@ def one_collective(config: Config, parameters: int, repeats: int, rank: Rank) ->
         "to_model": median / modelled, "to_bound": median / bound,
         "counted_to_wire": total / on_wire, "repeats": repeats,
         "step_s": whole,
-        "network": wire.name,
+        "network": wire.name, "alpha_s": wire.alpha_s, "beta_s_per_byte": wire.beta_s_per_byte,
         **({"source": source, "dilation": dilation, "late": late(rank)} if source != "measured" else {}),
     }  # fmt: skip
 

@@ -65,7 +65,7 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
     else:
         plays = [authors_messages.play(one, rank, work) for one in own]
     measured = measure(rank, calibration, plays, ready if overlaps else [], shares, wholes[0], config.steps)
-    middle = sorted(measured, key=lambda one: one.total)[(len(measured) - 1) // 2]  # of an even number the lower
+    middle = sorted(measured, key=lambda one: one.total)[len(measured) // 2]  # of an even number the slower
     share = late(rank)
     about = {
         "node": config.node,
@@ -172,6 +172,7 @@ def measure(
     for play in plays if quick else []:
         with rank.waits(PLAYED):
             play()
+    late(rank)  # of the warm-up
     found = []
     for _ in range(repeats or REPEATS[quick]):
         busy: list[float] = []

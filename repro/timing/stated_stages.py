@@ -54,9 +54,11 @@ def lines(config: Config, rank: Rank) -> list[dict[str, Any]]:
         rank.sleep_until(rank.now() + rank.dilation * one.compress_s[stage])
         aggregate()
 
-    seconds = [each / rank.dilation for each in from_common_start(iteration, rank, 1 + (config.steps or REPEATS))[1:]]
+    from_common_start(iteration, rank, 1)
+    late(rank)  # of the warm-up
+    seconds = [each / rank.dilation for each in from_common_start(iteration, rank, config.steps or REPEATS)]
     share = late(rank)
-    middle = statistics.median_low(seconds)
+    middle = statistics.median_high(seconds)
     work = modelled[0].compute_s, modelled[0].compress_s
     measured = IterationTime(*work, middle - sum(work))
     about = {"node": config.node, "cuts": cuts, "bytes_most": one.bytes_most()}

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import socket
+import struct
 import threading
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 import torch
 from test_lab import nothing, possible  # noqa: F401  (a fixture)
 
-from repro.cluster import lab, ranks
+from repro.cluster import lab, ranks, tcp
 from repro.comm.collective import Collective
 from repro.comm.common_start import PLAYED, from_common_start
 from repro.comm.transport import MemoryTransport, Wires
@@ -64,6 +66,29 @@ def test_all_links_of_four_nodes_take_what_the_network_would_take():
     seconds = dict(zip(names, measured, strict=True))
     # A busy machine may be late; too early would be no lab. The machine's own latency is subtracted, as it was then.
     assert all(0.95 * least[name] < seconds[name] < 1.6 * least[name] for name in names), (seconds, least)
+
+
+def time_outs(here: Config, rank: ranks.Rank, data: None) -> list[int]:
+    """Returns the microseconds after which each of this rank's connections takes a packet for lost."""
+    wire = rank.collective.transport
+    wire.exchange(torch.zeros(100), 1 - rank.number, torch.zeros(100), 1 - rank.number)
+    infos = [one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104) for one in wire.wires.values()]
+    return [struct.unpack_from("=I", info, 8)[0] for info in infos]
+
+
+@pytest.mark.lab
+def test_a_packet_counts_as_lost_after_as_many_times_the_least_time_out() -> None:
+    """Linux passed over a route's rto_min that was not locked: it was 0.2 s, as without dilation."""
+    (microseconds,) = ranks.launch(config(2, 8), time_outs, nothing)
+    assert 1.6e6 <= microseconds < 2.5e6
+
+
+def test_what_of_tcp_cannot_be_set_is_named() -> None:
+    """Where /proc/sys is read-only, as in many containers, all stayed as it was without a word."""
+    here = Path("/proc/sys/kernel/osrelease").read_text()  # which nobody may write
+    fixed = "../../kernel/osrelease"
+    assert tcp.set_up({fixed: here, "tcp_no_such_setting": "1"}) == ["tcp_no_such_setting"]
+    assert tcp.set_up({fixed: "another"}) == [fixed]
 
 
 def own_trip(here: Config, rank: ranks.Rank, data: None) -> list:

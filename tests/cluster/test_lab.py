@@ -5,6 +5,7 @@ import functools
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 import thread_ranks
 import torch
 from cli_process import repro
+from pyroute2.netlink.exceptions import NetlinkError
 
 from repro import algorithms
 from repro.cluster import lab, ranks
@@ -212,6 +214,29 @@ def test_a_user_without_rights_has_a_lab_where_the_kernel_lets_users_make_namesp
     if "cannot make network namespaces here" in str(answer):
         pytest.skip(answer)
     assert answer[:2] == (True, "10.83.0.6") and child.exitcode == 0
+
+
+def refused_by_the_kernel(said: multiprocessing.connection.Connection) -> None:
+    def refuses(*_: object) -> None:
+        raise NetlinkError(2, "no such queue")
+
+    lab._shape = refuses
+    try:
+        with lab.lab(MBIT) as switch:
+            lab.enter(switch, 0, 1)
+    except ConfigError as error:
+        said.send(str(error))
+
+
+@pytest.mark.lab
+def test_a_kernel_without_what_the_lab_takes_is_told_what_to_load():
+    """It was `rank 0: NetlinkError(2, 'No such file or directory')`."""
+    here, there = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=refused_by_the_kernel, args=(there,))
+    child.start()
+    assert here.poll(30)
+    assert re.search("refused a link or a queue .no such queue.*sch_tbf.*type cluster=local", here.recv())
+    child.join()
 
 
 def test_a_delay_of_minutes_is_refused():

@@ -249,3 +249,11 @@ def test_a_message_counts_as_late_if_it_came_later_than_the_lab_makes_up_for(mon
         monkeypatch.setattr(sockets, "finish", lambda *_, ms=behind_ms: PACE.line_ns(16) + ms * 1_000_000)
         wire._held(message, None)
         assert wire.counts() == (1, late)
+    long = 125_000_000  # a second at 1 Gbps, of which acknowledgements of another message may take a little
+    message = SimpleNamespace(header=sockets.HEADER.pack(0, long), size=long, peer=0)
+    monkeypatch.setattr(wire.clock, "sleep_until", lambda *_: None)
+    for part, late in ((200, 0), (50, 1)):
+        behind_ns = 2_000_000 + PACE.line_ns(long) // part
+        monkeypatch.setattr(sockets, "finish", lambda *_, ns=behind_ns: PACE.line_ns(long) + ns)
+        wire._held(message, None)
+        assert wire.counts() == (1, late)
