@@ -162,9 +162,18 @@ def read_line(manifest: Path, number: int) -> Config:
     if not 1 <= number <= len(lines):
         raise ConfigError(f"{manifest} has lines 1 to {len(lines)}, not {number}")
     try:
-        return from_dict(json.loads(lines[number - 1])["config"])
+        config = from_dict(json.loads(lines[number - 1])["config"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"line {number} of {manifest} is not of a manifest: submit with `repro launch`") from None
+    place = manifest.resolve().parent.parent  # of launches
+    if place.name == "launches" and not Path(config.results).is_absolute():
+        there = Path(str(place.parent).removesuffix(f"/{config.results}"))
+        if there != place.parent and there != Path.cwd().resolve():
+            raise ConfigError(
+                f"{manifest} was made in {there}, and its results={config.results} would be another folder here; "
+                f"type `cd {shlex.quote(str(there))}` first"
+            )
+    return config
 
 
 def launchers() -> Path:

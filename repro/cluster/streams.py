@@ -52,8 +52,10 @@ def _outliving(stream: object, descriptor: int) -> io.TextIOWrapper:
     if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, Outliving):
         with suppress(OSError):
             stream.flush()
+        # a name of a file need not be UTF-8, and is printed as it is
+        errors = "surrogateescape" if stream.errors == "strict" else stream.errors
         return Outliving(
-            stream.buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering or descriptor == 2
+            stream.buffer, stream.encoding, errors, line_buffering=stream.line_buffering or descriptor == 2
         )
     if isinstance(stream, Outliving):
         return stream

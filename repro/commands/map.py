@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import Overrides, refuse, refuse_text
+from repro.commands.overrides import ELSEWHERE, UNREAD, Overrides, refuse, refuse_text
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +37,7 @@ def map_(
     grid = ", and type tradeoff.bits_per_s=[1e9,1e10] and tradeoff.alpha_s=[1e-5], or leave these out too"
     refuse(overrides, ("network", "network.", "also_on"), "repro map predicts on a grid of networks", grid)
     refuse(overrides, ("node",), "the seconds of a node are tradeoff.node= here", ", and type tradeoff.node=measured")
+    refuse(overrides, UNREAD, "nothing is trained here, and what is predicted does not depend on it", ELSEWHERE)
     refuse_text(overrides, "map")
     configs = compose.typed(overrides or [], {"experiment": "tradeoff"})
     if show:

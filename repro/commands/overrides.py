@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,16 @@ import typer
 
 if TYPE_CHECKING:
     from repro.config.schema import Config
+
+
+UNREAD = (  # where nothing is trained; "wandb." is every wandb.KEY
+    "steps", "epochs", "seed", "lr", "lr_warmup_epochs", "lr_warmup_from", "lr_drops", "lr_drop_factor",
+    "momentum", "weight_decay", "weight_decay_of", "clip_grad", "schedule_epochs", "scale_schedule",
+    "density_warmup", "on_nonfinite", "also_on", "evaluate_every", "checkpoint_epochs", "checkpoint_every",
+    "compare_every", "probe_steps", "results", "wandb.", "scope", "cuda_graph", "timeout_s", "on_bad_image",
+    "cluster.messages", "cluster.delay_s", "cluster.dilation", "cluster.alpha",
+)  # fmt: skip
+ELSEWHERE = "; --out says where the predictions go"
 
 
 def take(words: Iterable[str] | None, own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -28,9 +39,22 @@ def refuse(typed: Sequence[str] | None, keys: Sequence[str], reason: str, instea
     from repro.config import compose, sweeps
 
     for key in sweeps.once(list(typed or [])):
-        group, dot, _ = key.partition(".")
-        if key in keys or (dot and f"{group}." in keys):
+        if _named(key, keys):
             raise compose.ConfigError(f"{key}=: {reason}. Leave {key} out{instead}")
+
+
+def _named(key: str, keys: Sequence[str]) -> bool:
+    group, dot, _ = key.partition(".")
+    return key in keys or bool(dot and f"{group}." in keys)
+
+
+def refuse_grid(configs: Sequence[Config], typed: Sequence[str] | None) -> None:
+    """Raises ConfigError for an experiment that predicts on a grid of networks, and trains nothing."""
+    from repro.config import compose
+
+    if any(config.tradeoff.bits_per_s for config in configs):
+        read = [word for word in typed or [] if not _named(word.partition("=")[0], UNREAD)]
+        raise compose.ConfigError(f"a grid of networks trains nothing; type {shlex.join(['repro', 'map', *read])}")
 
 
 def refuse_unread(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import Overrides, listed
+from repro.commands.overrides import Overrides, listed, refuse_grid
 
 
 def register(app: typer.Typer) -> None:
@@ -82,6 +82,7 @@ def missing(
     from repro.screen import plural
 
     sweep = compose.typed(overrides or [])
+    refuse_grid(sweep, overrides)
     left = missing_runs.find(sweep, summaries.load(runs=runs))
     for config in left:
         typer.echo(repeat.of_config(config.experiment, config, [config.seed]))

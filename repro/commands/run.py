@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from repro.commands.overrides import Overrides, complete_key
+from repro.commands.overrides import Overrides, complete_key, refuse_grid
 
 if TYPE_CHECKING:
     from repro.cluster.ranks import Rank
@@ -65,9 +64,7 @@ def run(
 
         typer.echo("---\n".join(map(text, configs)), nl=False)
         return
-    if any(config.tradeoff.bits_per_s for config in configs):
-        words = shlex.join(overrides or [])
-        raise compose.ConfigError(f"a grid of networks trains nothing; type repro map {words}")
+    refuse_grid(configs, overrides)
     from repro.train import sweep
 
     try:

@@ -7,18 +7,10 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import OF_THE_LAB, completing, refuse, take
+from repro.commands.overrides import OF_THE_LAB, UNREAD, completing, refuse, take
 
 # keys of this command, and those of `repro run` that it reads differently
 OWN = {"node": "paper", "parameters": "", "algo": "dense,topk,gtopk,gtopk_butterfly", "nodes": ""}
-
-UNREAD = (  # "wandb." is every wandb.KEY
-    "steps", "epochs", "seed", "lr", "lr_warmup_epochs", "lr_warmup_from", "lr_drops", "lr_drop_factor",
-    "momentum", "weight_decay", "weight_decay_of", "clip_grad", "schedule_epochs", "scale_schedule",
-    "density_warmup", "on_nonfinite", "also_on", "evaluate_every", "checkpoint_epochs", "checkpoint_every",
-    "compare_every", "probe_steps", "results", "wandb.", "scope", "cuda_graph", "timeout_s", "on_bad_image",
-    "cluster.messages", "cluster.delay_s", "cluster.dilation", "cluster.alpha",
-)  # fmt: skip
 
 
 def listed() -> dict[str, tuple[str, ...]]:

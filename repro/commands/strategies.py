@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from repro.commands.overrides import Overrides, refuse, refuse_text
+from repro.commands.overrides import ELSEWHERE, UNREAD, Overrides, refuse, refuse_text
 
 CHOSEN = (  # "algo." is every algo.KEY
     "network", "network.", "also_on", "stages", "cuts", "bucket_mb", "overlap", "scope", "node", "threads", "algo.",
@@ -38,6 +38,7 @@ def strategies(
 
     why = "repro strategies predicts every split, on its own networks, with published seconds and plain algorithms"
     refuse(overrides, CHOSEN, why, "; model, nodes, data, batch_per_node, accumulate, density and precision are read")
+    refuse(overrides, UNREAD, "nothing is trained here, and what is predicted does not depend on it", ELSEWHERE)
     refuse_text(overrides, "strategies")
     configs = compose.typed(overrides or [], {"experiment": "strategies", "nodes": "4,8,16,32", "stages": "1"})
     from repro.timing import strategies as predicted

@@ -164,7 +164,7 @@ def _with_compute(time: Row, compute_s: float) -> Row:
 def _compute(group: Group) -> str:
     """Returns a key of all that the compute seconds of a rank depend on, besides the machine."""
     settings, machine = group.settings, group.machine
-    threads = settings["threads"] or max(1, machine.get("cpus", 1) // group.nodes)
+    threads = settings["threads"] or max(1, (machine.get("cpus") or 1) // group.nodes)
     size, stated = settings["data"]["image_size"], (settings.get("compute_s"), settings.get("node"))
     size = size or (settings["data"]["sequence"], settings["data"]["classes"])
     part = (settings.get("stages", 1), settings.get("cuts", []))  # of the network, that a rank has

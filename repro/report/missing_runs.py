@@ -24,7 +24,7 @@ def find(sweep: Sequence[Config], results: Results) -> list[Config]:
 
 
 def _setting(config: Config) -> str:
-    to_be = Group(dataclasses.asdict(config), "", [], [], {}, [], {}, [])
+    to_be = Group(dataclasses.asdict(config.of_seed(0)), "", [], [], {}, [], {}, [])
     return prefixes.of_any_length(to_be)
 
 

@@ -20,6 +20,8 @@ from repro.runs.run_name import RESULT
 
 LEAST = 100  # steps: shorter runs are for times and bytes, whose command their figure or table names
 HEAD = ("model", "algo", "data", "nodes")
+GROUPS = ("cluster", "network")
+NETWORK = "ethernet1g"  # named where one is not in conf/, beside all that its numbers are
 
 
 def part(results: Results, _: str) -> str:
@@ -76,12 +78,18 @@ def of_config(experiment: str, config: Config, seeds: Sequence[int]) -> str:
     try:
         keys = [*HEAD, *(swept(experiment) if experiment != "default" else [])]
         named = {key: own[key] for key in keys if key in own}
-        usual = _usual(experiment, tuple(f"{key}={quote(value)}" for key, value in named.items()))
+        usual = _usual(experiment, _words(named))
+        if groups := [key for key in GROUPS if key not in named and own[key] != usual[key]]:
+            named |= {key: own[key] for key in groups}  # with which their other keys come
+            usual = _usual(experiment, _words(named))
     except (ConfigError, FileNotFoundError):
         return ""
-    named |= {key: value for key, value in own.items() if key not in named and usual.get(key, value) != value}
-    words = [f"{key}={quote(value)}" for key, value in named.items()]
-    return shlex.join(["repro", "run", *_head(experiment), *words, f"seed={','.join(map(str, seeds))}"])
+    named |= {key: value for key, value in own.items() if key not in named and usual.get(key) != value}
+    return shlex.join(["repro", "run", *_head(experiment), *_words(named), f"seed={','.join(map(str, seeds))}"])
+
+
+def _words(named: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{key}={quote(value)}" for key, value in named.items())
 
 
 @functools.cache  # composing takes a twentieth of a second, and many groups differ in other keys than these
@@ -98,10 +106,12 @@ def _typed(config: Config) -> dict[str, Any]:
     """Returns the settings that change a result and can be typed, but the seed, which a group has several of."""
     own = flat(dataclasses.asdict(config))
     follows = ["seed", *(["algo.seed"] if config.draws_by_seed else [])]
-    found = {}
+    found, stated = {}, bool(declared("network", config.network.name))
     for key, value in own.items():
         group, _, option = key.partition(".")
-        known = not option or option in declared(group, own[group])
+        known = not option or option in declared(group, own[group]) or (group == "network" and not stated)
         if group in RESULT and key not in follows and known:
             found[key] = value
+    if not stated:  # it is of a file, or was changed: its numbers are what counts
+        found["network"] = NETWORK
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from repro.config.compose import compose
+from repro.config.compose import compose, declared
 from repro.config.differences import differing, flat
 from repro.config.groups import title
 from repro.config.schema import Config, ConfigError
@@ -42,7 +42,7 @@ def name(config: Config) -> str:
     rest = [
         f"{key}={quote(value)}"
         for key, value in own.items()
-        if _matters(key, own, usual[0]) and (key in swept or value != usual[0][key])
+        if _matters(key, own, usual[0]) and (key in swept or value != usual[0].get(key))
     ]
     whole = f"{head}, {' '.join(rest)}" if rest else head
     if len(whole) <= LONGEST:
@@ -54,7 +54,11 @@ def name(config: Config) -> str:
 def _matters(key: str, own: dict[str, Any], usual: dict[str, Any]) -> bool:
     """Returns whether the key is one of the result, not in the head, and no consequence of another choice of its group.
 
-    That network=ethernet10g has another network.alpha_s is no news.
+    That network=ethernet10g has another network.alpha_s is no news; that it is not that of ethernet10g is.
     """
     group, _, option = key.partition(".")
-    return group in RESULT and key not in HEAD and (not option or own[group] == usual[group]) and key in usual
+    if group not in RESULT or key in HEAD:
+        return False
+    if not option or own[group] == usual[group]:
+        return key in usual
+    return group in ("cluster", "network") and declared(group, own[group]).get(option) != own[key]

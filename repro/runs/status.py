@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -174,6 +175,8 @@ def _of_experiment(experiment: str, runs: list[Run]) -> str:
 def _said(folder: Path, status: dict[str, Any]) -> tuple[str, str | None]:
     """Returns the state and the error in status.json; a file that says neither is a failure, as is a cut end."""
     state, error, file = status.get("state"), status.get("error"), folder / "status.json"
+    if not os.access(folder, os.X_OK) and os.path.lexists(folder):
+        return "new", "it may not be read"
     if not status and not file.exists():
         return "new", None
     if state not in STATES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from repro.tables import Row
 
 UPLOAD_S = 60.0  # that a job waits for at a run's end: at its time limit it still has to go back into the queue
 
+SECRET = 16  # characters: no key is shorter, and a text like 0 or null is part of every file
 # (experiment, folder of all runs, where to draw) -> the experiment's figures by name, and its claims with verdicts.
 # Both are of every finished run there, so that the last run's copy has them all.
 Draw = Callable[[str, Path, Path], tuple[dict[str, Path], list[Row]]]
@@ -40,7 +42,7 @@ def _said(error: Exception) -> str:
 def redact(text: str) -> str:
     """Removes the W&B key from a text that will be written."""
     secret = os.environ.get("WANDB_API_KEY")
-    return text.replace(secret, "WANDB_API_KEY") if secret else text
+    return text.replace(secret, "WANDB_API_KEY") if secret and len(secret) >= SECRET else text
 
 
 class Mirror:
@@ -81,7 +83,8 @@ class Mirror:
         import wandb
 
         known = "finish_timeout" in getattr(wandb.Settings, "model_fields", {})
-        limit: dict[str, Any] = {"finish_timeout": UPLOAD_S} if environment.job() and known else {}
+        limited = bool(environment.job()) and known
+        limit: dict[str, Any] = {"finish_timeout": UPLOAD_S, "finish_timeout_raises": True} if limited else {}
         return wandb.init(
             mode=mode, entity=config.wandb.entity, project=config.wandb.project,
             group=config.experiment, name=run_name.name(config), tags=run_name.tags(config),
@@ -103,7 +106,7 @@ class Mirror:
         if self.run is not None and self.draw is not None and values.get("state") == "done":
             self._try_figures(self.draw)
         if self.run is not None:
-            self._try(self.run.finish, exit_code=0 if ok else 1)
+            self._finish(self.run, ok)
 
     def _figures(self, draw: Draw) -> None:
         import wandb
@@ -130,6 +133,14 @@ class Mirror:
         except Exception as error:  # whatever W&B does, the run does not end by it
             self.run = None
             progress.warn(f"W&B: {_said(error)}. Training goes on; metrics.jsonl has everything.")
+
+    def _finish(self, run: Any, ok: bool) -> None:
+        try:
+            run.finish(exit_code=0 if ok else 1)
+        except Exception as error:  # as a job that ends has no time for a long upload
+            online = "--no-skip-online " if run.settings.mode == "online" else ""
+            folder = shlex.quote(str(self.config.folder / "wandb"))
+            progress.warn(f"W&B: {_said(error)}. What it has not got is sent by `wandb sync --yes {online}{folder}`.")
 
 
 def _group(line: dict[str, Any]) -> str:

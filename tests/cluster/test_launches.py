@@ -1,5 +1,6 @@
 """What a launch leaves out, by the states of runs and by the queue, and what `repro status` says of what it sent."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -28,6 +29,20 @@ def programs(folder, answers):
     for name, text in answers.items():
         (folder / name).write_text(f"#!/bin/sh\ncd {folder}\n{text}\n")
         (folder / name).chmod(0o755)
+
+
+def test_a_manifest_is_run_where_it_was_made(tmp_path, monkeypatch):
+    """Its relative places were taken from where local.sh was typed: a run trained in another folder, without a word."""
+    monkeypatch.chdir(tmp_path)
+    manifest = tmp_path / "results" / "runs" / "launches" / "one" / "n1.jsonl"
+    manifest.parent.mkdir(parents=True)
+    (config,) = compose(["nodes=1"])
+    manifest.write_text(json.dumps({"config": dataclasses.asdict(config)}) + "\n")
+    assert slurm.read_line(manifest, 1) == config
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=f"another folder here; type `cd {tmp_path}` first$"):
+        slurm.read_line(manifest, 1)
 
 
 def test_a_manifest_names_the_folder_that_a_run_has(tmp_path):

@@ -9,15 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forked_cli import repro
 
 from repro.config.compose import compose
-from repro.runs import run_folder, run_name, status_file
+from repro.runs import run_folder, run_name, status_file, wandb_mirror
 from repro.runs.run_folder import RunFolder
-from repro.runs.wandb_mirror import Mirror
+from repro.runs.wandb_mirror import Mirror, redact
 
 (QUIET,) = compose(["data=digits", "wandb.mode=disabled"])
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,59 @@ def test_the_runs_of_a_sweep_have_names_that_tell_them_apart() -> None:
     assert names("network=ethernet10g", "seed=3", "data=digits") == [
         "gTop-k, ResNet-20 on digits, P=4, network=ethernet10g seed=3"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cluster=lab node=paper cluster.dilation=8,16",
+        "cluster=lab cluster.delay_s=0.001,0.002",
+        "network.alpha_s=1e-3,2e-3",
+        "network=ethernet10g network.alpha_s=1e-3,2e-3",
+    ],
+)
+def test_what_differs_on_another_cluster_or_network_is_in_the_names(words: str) -> None:
+    """Their options were left out with those that follow from the choice."""
+    names = [run_name.name(config) for config in compose(words.split())]
+    assert len(set(names)) == len(names) == 2
+
+
+def test_a_key_that_is_part_of_every_file_is_not_removed_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WANDB_API_KEY=null, or 0, as a dummy: status.json was no JSON any more, and a done run began again."""
+    for key, text in (("null", '{"error": null}'), ("0", '{"step": 60}')):
+        monkeypatch.setenv("WANDB_API_KEY", key)
+        assert redact(text) == text
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    assert redact("a" + "k" * 40) == "aWANDB_API_KEY"
+
+
+def test_an_upload_that_has_no_time_is_told_with_what_sends_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a job W&B gave up after its limit without a word, and a sync passes over what was online."""
+    import wandb
+
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(wandb, "init", lambda **given: seen.update(given) or Online())
+    monkeypatch.setattr(wandb_mirror, "_logged_in", lambda _: True)
+    monkeypatch.setattr(wandb_mirror.environment, "job", lambda: "1")
+    (run,) = compose(["wandb.mode=online", f"results={tmp_path}"])
+    mirror = Mirror(run, "identity")
+    mirror.finish({}, ok=True)
+    assert seen["settings"].finish_timeout_raises
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"timed out. What it has not got is sent by `wandb sync --yes --no-skip-online {run.folder}/wandb`" in said
+
+
+class Online:
+    """A run of W&B, online, whose upload takes too long."""
+
+    starting_step, summary, settings = 0, {}, SimpleNamespace(mode="online")
+
+    def define_metric(self, *_: Any, **__: Any) -> None: ...
+
+    def finish(self, exit_code: int) -> None:
+        raise TimeoutError("it timed out")
 
 
 def test_a_name_is_no_longer_than_wandb_takes() -> None:

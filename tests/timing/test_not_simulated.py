@@ -66,6 +66,15 @@ def test_a_command_that_does_not_read_compute_s_says_what_it_reads(
         cli.app([*command.split(), "compute_s=0.2"], standalone_mode=False)
 
 
+@pytest.mark.parametrize("command", ["map nodes=2 model=resnet20 algo=dense", "strategies model=resnet20 nodes=4"])
+@pytest.mark.parametrize("word", ["results=elsewhere", "seed=3", "lr=0.2", "wandb.mode=online"])
+def test_a_prediction_refuses_what_it_does_not_read(command: str, word: str, tmp_path, monkeypatch) -> None:
+    """results= left the committed predictions to be written over, without a word."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=f"^{word.split('=')[0]}=: nothing is trained here, .*; --out says where"):
+        cli.app([*command.split(), word], standalone_mode=False)
+
+
 @pytest.mark.parametrize("command", ["network", "collectives", "step", "regret"])
 def test_a_measurement_refuses_stated_compute(command: str, tmp_path, monkeypatch) -> None:
     """Three of them dropped it."""
