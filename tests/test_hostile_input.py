@@ -212,6 +212,17 @@ def test_a_process_says_the_same(line: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_that_is_not_utf_8_is_said_as_it_is(tmp_path: Path) -> None:
+    """UnicodeEncodeError, in locales such as en_US.UTF-8."""
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "repro", "status", "--results", name], cwd=tmp_path, capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"}, timeout=60,
+    )  # fmt: skip
+    assert b"caf\xe9" in done.stdout + done.stderr and b"Traceback" not in done.stdout + done.stderr
+
+
 def test_tables_are_the_same_bytes_in_a_locale_without_their_letters(tmp_path: Path) -> None:
     only = ["plot", "tables", "--only", "quickstart,relaxations", "--out"]
     for name, own in (

@@ -49,7 +49,7 @@ def survey(results: Path, experiment: str | None = None) -> tuple[list[Run], str
     found = []
     for folder in sorted(folder for folder in folders if experiment in (None, folder.parent.name)):
         one = run(folder, waiting.get(folder))
-        if one.state == "new" and folder in launched and known:
+        if one.state == "new" and one.error is None and folder in launched and known:
             one = replace(one, error=f"launched, and neither begun nor in the queue: see {launched[folder]}")
         found.append(one)
     return found, problem
@@ -105,7 +105,10 @@ class Job(NamedTuple):
 
 def run(folder: Path, job: Job | None) -> Run:
     """Returns the run in `folder`, whose task in the queue is `job`, if it has one."""
-    name, status = f"{folder.parent.name}/{folder.name}", status_file.read_object(folder / "status.json")
+    name = f"{folder.parent.name}/{folder.name}"
+    if os.path.lexists(folder) and not os.access(folder, os.X_OK):  # another user's
+        return Run(name, "new", error="it may not be read")
+    status = status_file.read_object(folder / "status.json")
     state, error = _said(folder, status)
     alive = lock.holder(folder) is not None
     if state != "done" and alive:
@@ -175,8 +178,6 @@ def _of_experiment(experiment: str, runs: list[Run]) -> str:
 def _said(folder: Path, status: dict[str, Any]) -> tuple[str, str | None]:
     """Returns the state and the error in status.json; a file that says neither is a failure, as is a cut end."""
     state, error, file = status.get("state"), status.get("error"), folder / "status.json"
-    if not os.access(folder, os.X_OK) and os.path.lexists(folder):
-        return "new", "it may not be read"
     if not status and not file.exists():
         return "new", None
     if state not in STATES:

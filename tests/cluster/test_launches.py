@@ -5,9 +5,11 @@ import hashlib
 import json
 import os
 import shlex
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import own_mounts
 import pytest
 from launched import SWEEP, finish, launch, placed
 
@@ -29,6 +31,28 @@ def programs(folder, answers):
     for name, text in answers.items():
         (folder / name).write_text(f"#!/bin/sh\ncd {folder}\n{text}\n")
         (folder / name).chmod(0o755)
+
+
+def test_a_launched_run_that_may_not_be_read_is_listed_and_ends_no_list():
+    """PermissionError: nobody saw the state of any run beside it."""
+    with tempfile.TemporaryDirectory() as name:  # pytest's own are not for other users
+        results = Path(name)
+        results.chmod(0o755)
+        theirs, ours = ([*compose(["nodes=1", f"results={name}", f"seed={seed}"])][0] for seed in (0, 1))
+        manifest = results / "launches" / "one" / "n1.jsonl"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text("".join(slurm.line(one) + "\n" for one in (theirs, ours)))
+        theirs.folder.mkdir(parents=True)
+        theirs.folder.chmod(0o700)
+
+        def lists():
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            runs = {run.name: run for run in status.survey(results)[0]}
+            return len(runs) == 2 and "it may not be read" in status.table(list(runs.values()))
+
+        assert own_mounts.holds(lists)
 
 
 def test_a_manifest_is_run_where_it_was_made(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import pytest
 from made_up_groups import group
 
 from repro.figures import accuracies
+from repro.report import group as of_group
 from repro.report import summaries
 from repro.report.group import Group
 
@@ -35,6 +36,14 @@ def test_a_run_says_how_much_of_the_schedule_it_has(epochs: int, steps: int | No
     found = Group(**made)
     assert found.schedule == said
     assert found.whole == (said == "141 epochs")
+
+
+def test_a_group_whose_machine_has_no_number_of_cores_can_be_compared():
+    """A null, as old folders may have, ended every figure."""
+    made = group("resnet20", "dense")
+    unknown = made | {"machine": made["machine"] | {"cpus": None}, "settings": made["settings"] | {"threads": None}}
+    stated = made | {"settings": made["settings"] | {"threads": 1}}
+    assert of_group._compute(Group(**unknown)) == of_group._compute(Group(**stated))
 
 
 def test_what_computes_the_same_takes_the_same_compute_seconds():

@@ -1,5 +1,6 @@
 """What docs/paper.md tells by hand of times and speed-ups holds: it is what the tables have."""
 
+import json
 import statistics
 
 import committed_results
@@ -7,6 +8,8 @@ import pytest
 from told_in_paper import told
 
 from repro.figures import _times, authors_messages, dilated_iterations, speedups
+from repro.report import summaries
+from repro.report.group import Group
 from repro.tables import Row
 
 FOUND = committed_results.load()
@@ -69,6 +72,28 @@ def test_how_far_two_sessions_lie_apart_is_told_as_the_summaries_have_it() -> No
     assert apart.pop(("dense", 8)) == pytest.approx(longer, abs=0.051)
     assert apart.keys() == {("dense", 4), ("gtopk", 4), ("gtopk", 8)}
     assert all(abs(percent) < within for percent in apart.values())
+
+
+def test_what_was_measured_again_on_32_nodes_is_told_as_both_summaries_have_it() -> None:
+    def medians(groups: list[Group]) -> dict[tuple[str, str], float]:
+        return {
+            (group.algo, group.model): statistics.median(time["iterations_s"])
+            for group in groups
+            for time in group.iteration_time
+            if time["source"].startswith(MEASURED)
+            and (group.nodes, group.settings["node"], group.settings["bucket_mb"]) == (32, "paper", None)
+        }
+
+    first = medians(FOUND.groups("dilated"))
+    file = summaries.folder() / "lab" / "again" / "summaries" / "default.json"
+    again = medians([Group(**group) for group in json.loads(file.read_text())["groups"]])
+    apart = {case: 100 * (seconds / first[case] - 1) for case, seconds in again.items()}
+    within, less = told(
+        "32 nodes took as long within N % (dense and gTop-k with VGG-16 and ResNet-20, Top-k with ResNet-20), and "
+        "Top-k with VGG-16 N % less"
+    )
+    assert -apart.pop(("topk", "vgg16")) == pytest.approx(less, abs=0.051)
+    assert len(apart) == 5 and max(map(abs, apart.values())) <= within
 
 
 def test_the_published_rate_of_vgg16_is_that_of_its_parts() -> None:
