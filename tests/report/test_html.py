@@ -39,7 +39,7 @@ UNFILLED = """
 PIXELS_A_POINT = """
 [...document.querySelectorAll("figure svg")].map(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)
 """
-WIDTHS = ((390, False), (800, False), (1060, False), (1400, False), (1400, True))  # and whether on a dark screen
+WIDTHS = ((390, False), (800, False), (1130, False), (1400, False), (1400, True))  # and whether on a dark screen
 PAPER = 718  # A4 less its margins
 COUNTED = ("conditions-not-met", "not-run", "not-reproduced")
 SEEN = {
