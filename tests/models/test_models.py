@@ -281,6 +281,7 @@ def test_memory_is_told_of_layers_with_several_outputs_and_not_of_networks_that_
     large = dataclasses.replace(config.data, image_size=96)
     reads = dataclasses.replace(config, data=large, model=dataclasses.replace(config.model, name="reads_a_value"))
     monkeypatch.setattr(memory, "available", lambda: 1.0)
+    monkeypatch.setattr(memory, "held", lambda: 0.0)
     memory.check(reads)
     with pytest.raises(ConfigError, match="not even one node fits"):
         memory.check(attention)
