@@ -148,10 +148,13 @@ def test_who_is_left_out_is_told_on_the_planners_page() -> None:
     ends = near_dense.endings(committed_results.load(), 4, DENSITY)
     for names, text in (
         (
-            ("spardl", "powersgd", "gtopk_parameter_server", "oktopk"),
-            "which are left out at N, N, N and N points below, might be near",
+            ("spardl", "powersgd", "oktopk"),
+            "SparDL, PowerSGD and Ok-Topk, which are left out at N, N and N points below, might be near",
         ),
-        (("demo", "randomk"), "DeMo and random-k, N and N below, would not"),
+        (
+            ("gtopk_parameter_server", "demo", "randomk"),
+            "gTop-k at a parameter server, DeMo and random-k, N, N and N below, would not",
+        ),
     ):
         assert told(text) == pytest.approx([-ends[name].points for name in names], abs=0.051)
     assert {name for name, end in ends.items() if not end.near} == {
