@@ -85,8 +85,6 @@ def launch(
     `only` limits it to the runs in that state. Without sbatch, it writes the manifests and says how to run them here.
     Launches of one results folder take turns: the later sees in the queue what the earlier sent.
     """
-    if grids := [config.experiment for config in configs if config.tradeoff.bits_per_s]:
-        raise ConfigError(f"experiment={grids[0]} trains nothing; type repro map in place of repro launch")
     if own := _given(options, OWN):
         raise ConfigError(f"{own[0]}: repro launch gives sbatch this option itself; leave it out")
     if other := [text for text in options if text.partition("=")[0] in OTHER_ANSWERS]:
@@ -166,7 +164,7 @@ def read_line(manifest: Path, number: int) -> Config:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"line {number} of {manifest} is not of a manifest: submit with `repro launch`") from None
     place = manifest.resolve().parent.parent  # of launches
-    if place.name == "launches" and not Path(config.results).is_absolute():
+    if place.name == LAUNCHES and not Path(config.results).is_absolute():
         there = Path(str(place.parent).removesuffix(f"/{config.results}"))
         if there != place.parent and there != Path.cwd().resolve():
             raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from repro.commands.overrides import complete
+from repro.commands.overrides import complete, refuse_grid
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +65,9 @@ def launch(
         raise compose.ConfigError(f"--only {only}: choose one of {', '.join(submission.OPEN)}")
     given = overrides or []
     cut = next((n for n, word in enumerate(given) if word.startswith("-")), len(given))
-    configs = same_data.chosen(compose.typed(given[:cut]), typer.echo)
+    typed = compose.typed(given[:cut])
+    refuse_grid(typed, given[:cut])
+    configs = same_data.chosen(typed, typer.echo)
     for config in configs:  # whether there is a GPU is for the node to say that it runs on
         combinations.check(submission.as_submitted(config))
     if not dry_run:

@@ -165,16 +165,18 @@ def check_rate(experiment: str, algo: str, typed: list[str]) -> None:
 
     Such a rate, as Adam's, is none of SGD.
     """
+    own = groups.beside(algo).get("lr")
+    if own is None or any(text.startswith("lr=") for text in typed):  # nearly all
+        return
     values = groups.read(groups.conf_folder() / "experiment" / f"{experiment}.yaml") or {}
-    own, theirs = groups.beside(algo).get("lr"), values.get("lr")
+    theirs = values.get("lr")
     chosen = [entry.get("override /algo") for entry in values.get("defaults", []) if isinstance(entry, dict)]
     named = [*chosen, *(name for block in _blocks(experiment) for name in _listed(block.get("algo")))]
-    if None in (own, theirs) or own == theirs or algo in named or any(text.startswith("lr=") for text in typed):
-        return
-    raise ConfigError(
-        f"experiment={experiment} sets lr={theirs:g}, and algo={algo}, which it does not name, has a learning rate of "
-        f"its own; type lr={own:g}, or lr={theirs:g}"
-    )
+    if theirs not in (None, own) and algo not in named:
+        raise ConfigError(
+            f"experiment={experiment} sets lr={theirs:g}, and algo={algo}, which it does not name, has a learning rate "
+            f"of its own; type lr={own:g}, or lr={theirs:g}"
+        )
 
 
 def _listed(value: object) -> list[object]:

@@ -18,6 +18,7 @@ from repro.tables import Row
 
 UPLOAD_S = 60.0  # that a job waits for at a run's end: at its time limit it still has to go back into the queue
 
+ON = "Training goes on; metrics.jsonl has everything."
 SECRET = 16  # characters: no key is shorter, and a text like 0 or null is part of every file
 # (experiment, folder of all runs, where to draw) -> the experiment's figures by name, and its claims with verdicts.
 # Both are of every finished run there, so that the last run's copy has them all.
@@ -106,7 +107,10 @@ class Mirror:
         if self.run is not None and self.draw is not None and values.get("state") == "done":
             self._try_figures(self.draw)
         if self.run is not None:
-            self._finish(self.run, ok)
+            online = "--no-skip-online " if self.run.settings.mode == "online" else ""
+            folder = shlex.quote(str(self.config.folder / "wandb"))
+            unsent = f"What it has not got is sent by `wandb sync --yes {online}{folder}`."
+            self._try(self.run.finish, exit_code=0 if ok else 1, told=unsent)
 
     def _figures(self, draw: Draw) -> None:
         import wandb
@@ -127,20 +131,12 @@ class Mirror:
         except Exception as error:  # whatever is wrong with a figure, or with results of other runs
             progress.warn(f"W&B: {_said(error)}. The run's copy has no figures; metrics.jsonl has everything.")
 
-    def _try(self, action: Any, *arguments: Any, **options: Any) -> None:
+    def _try(self, action: Any, *arguments: Any, told: str = ON, **options: Any) -> None:
         try:
             action(*arguments, **options)
         except Exception as error:  # whatever W&B does, the run does not end by it
             self.run = None
-            progress.warn(f"W&B: {_said(error)}. Training goes on; metrics.jsonl has everything.")
-
-    def _finish(self, run: Any, ok: bool) -> None:
-        try:
-            run.finish(exit_code=0 if ok else 1)
-        except Exception as error:  # as a job that ends has no time for a long upload
-            online = "--no-skip-online " if run.settings.mode == "online" else ""
-            folder = shlex.quote(str(self.config.folder / "wandb"))
-            progress.warn(f"W&B: {_said(error)}. What it has not got is sent by `wandb sync --yes {online}{folder}`.")
+            progress.warn(f"W&B: {_said(error)}. {told}")
 
 
 def _group(line: dict[str, Any]) -> str:

@@ -19,17 +19,9 @@ Suggestion = tuple[str, list[str]]  # why, and the words of the command
 PAPERS = ("dense", "topk", "gtopk")  # the algorithms that the article compares
 EASY = ("digits", "synthetic")  # data that say little of how an algorithm converges
 KEPT = (
-    "nodes",
-    "results",
-    "seed",
-    "threads",
-    "device",
-    "cluster",
-    "wandb.mode",
-    "wandb.entity",
-    "wandb.project",
-    "data.root",
-)
+    "nodes", "results", "seed", "threads", "device", "cluster", "data.root",
+    "wandb.mode", "wandb.entity", "wandb.project",
+)  # fmt: skip
 
 
 def suggest(

@@ -58,11 +58,11 @@ def _run(
         if place is not None:
             start.tell(configs[0], place, error, all_runs=True)
         raise
-    if speaks:  # its folders are to name the code that is loaded now
-        provenance.own_code()
-        for config in {(one.algo.name, one.algo.corrected): one for one in configs}.values():
-            same_code.digests(config)
     left = [config for config in configs if status_file.state(config.folder) != "done"]
+    if speaks and left:  # their folders are to name the code that is loaded now
+        provenance.own_code()
+        for config in {(one.algo.name, one.algo.corrected): one for one in left}.values():
+            same_code.digests(config)
     for line in _announced(configs, left):
         _say(line, speaks)
     if speaks and (slow := _slow_precision(left)):

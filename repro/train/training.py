@@ -90,7 +90,8 @@ class Training:
                 return self.tell("preempted", step)
             self.phase("training", self.steps, "steps", step)
         self.report_measured()
-        if self.folder is not None and (text := metrics.left_out(self.config.folder)):
+        skips = self.config.on_nonfinite == "skip"
+        if skips and self.folder is not None and (text := metrics.left_out(self.config.folder)):
             self.folder.progress.say(f"warning: {text}")
         return self.tell("done", step)
 

@@ -16,7 +16,7 @@ import pytest
 from forked_cli import repro
 
 from repro.config.compose import compose
-from repro.runs import run_folder, run_name, status_file, wandb_mirror
+from repro.runs import run_folder, status_file, wandb_mirror
 from repro.runs.run_folder import RunFolder
 from repro.runs.wandb_mirror import Mirror, redact
 
@@ -116,36 +116,6 @@ def test_a_run_has_the_claims_of_its_experiment_alone(finished: dict[str, Path])
     assert other["state"] == "done" and not [key for key in other if key.startswith(("claims", "verdict"))]
 
 
-def test_the_runs_of_a_sweep_have_names_that_tell_them_apart() -> None:
-    def names(*words: str) -> list[str]:
-        found = [run_name.name(config) for config in compose(list(words))]
-        assert len(set(found)) == len(found)
-        return found
-
-    assert names("algo=dense,gtopk_exact", "nodes=4,8", "lr=0.05")[::3] == [
-        "dense, ResNet-20 on CIFAR-10, P=4, lr=0.05", "gTop-k exact, ResNet-20 on CIFAR-10, P=8, lr=0.05"
-    ]  # fmt: skip
-    assert names("experiment=convergence", "model=vgg16", "algo=topk")[-1] == "Top-k, VGG-16 on CIFAR-10, P=4, seed=2"
-    assert names("network=ethernet10g", "seed=3", "data=digits") == [
-        "gTop-k, ResNet-20 on digits, P=4, network=ethernet10g seed=3"
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "cluster=lab node=paper cluster.dilation=8,16",
-        "cluster=lab cluster.delay_s=0.001,0.002",
-        "network.alpha_s=1e-3,2e-3",
-        "network=ethernet10g network.alpha_s=1e-3,2e-3",
-    ],
-)
-def test_what_differs_on_another_cluster_or_network_is_in_the_names(words: str) -> None:
-    """Their options were left out with those that follow from the choice."""
-    names = [run_name.name(config) for config in compose(words.split())]
-    assert len(set(names)) == len(names) == 2
-
-
 def test_a_key_that_is_part_of_every_file_is_not_removed_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """WANDB_API_KEY=null, or 0, as a dummy: status.json was no JSON any more, and a done run began again."""
     for key, text in (("null", '{"error": null}'), ("0", '{"step": 60}')):
@@ -182,15 +152,6 @@ class Online:
 
     def finish(self, exit_code: int) -> None:
         raise TimeoutError("it timed out")
-
-
-def test_a_name_is_no_longer_than_wandb_takes() -> None:
-    """It refused 132 characters, and the run had no copy."""
-    configs = [one for one in compose(["experiment=momentum"]) if one.nodes == 32 and one.algo.name == "gtopk"]
-    found = {config.run_id: run_name.name(config) for config in configs[:8]}
-    assert len(set(found.values())) == len(found) and max(map(len, found.values())) == 128
-    cut = {run_id: name for run_id, name in found.items() if "..." in name}
-    assert cut and all(name.endswith(f"... {run_id[-8:]}") for run_id, name in cut.items())
 
 
 def test_the_command_of_the_docs_finds_the_offline_folders(finished: dict[str, Path]) -> None:
