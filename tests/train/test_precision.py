@@ -36,12 +36,17 @@ def results(shape: tuple[int, int, int, int], arithmetic: object, kind: torch.dt
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_numbers_are_those_of_autocast(shape: tuple[int, int, int, int]) -> None:
-    """But for the order of sums, which moves few entries by one bfloat16; both are rounded, as float64 shows."""
+    """But for the order of sums, which moves few entries by one bfloat16; both are rounded, as float64 shows.
+
+    Where torch has no kernels of bfloat16 it sums gradients over images in bfloat16, too, and is further from float64.
+    """
+    near = 5e-4 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else 6e-3
     ours = results(shape, precision.Rounded(), torch.float32)
     autocast = results(shape, torch.autocast("cpu", torch.bfloat16), torch.float32)
     unrounded = results(shape, torch.autocast("cpu", enabled=False), torch.float64)
     for mine, its, true in zip(ours, autocast, unrounded, strict=True):
-        assert (mine - its).norm() < 5e-4 * its.norm()
+        assert (mine - its).norm() < near * its.norm()
+        assert (mine - true).norm() < 1.01 * (its - true).norm()
         assert (mine - true).norm() < 4e-3 * true.norm()
         assert torch.equal(mine, mine.bfloat16().double())  # gradients of float32 leaves are rounded as well
         assert not torch.equal(mine, true)
