@@ -118,7 +118,7 @@ def started(folder: Path, cpus: int = 4) -> Iterator[Cluster]:
     conf = folder / "slurm.conf"
     conf.write_text(CONF.format(host=host, folder=folder, ports=ports, nodes="\n".join(lines)))
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
-    env = inherited | {"SLURM_CONF": str(conf)}
+    env = inherited | {"SLURM_CONF": str(conf), "SBATCH_WAIT": "1"}  # as some set it, and scripts need
     cluster = Cluster(folder, env, [])
     try:
         _start_munge(cluster)

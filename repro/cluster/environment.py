@@ -113,11 +113,13 @@ def step(env: Mapping[str, str] = os.environ) -> str | None:
 def outside_of_jobs(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the environment without what SLURM told this job and what the user told squeue.
 
-    An array that is submitted from inside a job would take its binding to cores and its restarts for its own, and
-    squeue with SQUEUE_STATES would not tell all that waits.
+    An array that is submitted from inside a job would take its binding to cores and its restarts for its own,
+    squeue with SQUEUE_STATES would not tell all that waits, and sbatch with SBATCH_WAIT would answer at its end.
     """
     return {
-        name: value for name, value in env.items() if name in OF_SLURM or not name.startswith(("SLURM_", "SQUEUE_"))
+        name: value
+        for name, value in env.items()
+        if name in OF_SLURM or not (name.startswith(("SLURM_", "SQUEUE_")) or name == "SBATCH_WAIT")
     }
 
 

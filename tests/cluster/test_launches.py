@@ -170,6 +170,7 @@ def test_a_launch_from_inside_a_job_and_with_a_queue_told_otherwise_is_as_any_ot
         (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     job = {"SLURM_CPU_BIND": "map_cpu:1", "SLURM_RESTART_COUNT": "3", "SQUEUE_STATES": "RUNNING", "SLURM_JOB_ID": "7"}
+    job["SBATCH_WAIT"] = "1"  # sbatch answered when the array had ended, or not in time, after it was submitted
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_PARTITION": "gpu", "OMP_NUM_THREADS": "2"}
     for name, value in (job | kept).items():
         monkeypatch.setenv(name, value)
