@@ -1,12 +1,14 @@
 """Fixtures that several parts share."""
 
 import fcntl
+import functools
 import gc
 import importlib
 import itertools
 import os
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker, util
 from pathlib import Path
 from unittest import mock
@@ -47,10 +49,16 @@ def pytest_collection(session: pytest.Session) -> None:
     for name in ("codec_kernels", "pair_kernels"):
         _imported(f"repro.compression.{name}", fcntl.LOCK_EX | fcntl.LOCK_NB)
     import torch
+    import typer.main
     from hypothesis import settings
 
+    from repro import cli
     from repro.timing import before_run, one_rank  # noqa: F401  (which the server of forks imports too)
 
+    with suppress(ImportError):  # as each of a lab's ranks would
+        import pyroute2  # noqa: F401
+    typer.main.get_command = functools.cache(typer.main.get_command)  # the commands, which hold no state
+    typer.main.get_command(cli.app)
     os.fsync = lambda _: None  # what these workers write need not survive a power cut
     one_rank.REPEATS = 1  # of the steps timed before a run: what they take is nobody's concern here
     gc.freeze()

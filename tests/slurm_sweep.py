@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked_cli
 from slurm_cluster import Cluster
 from tiny_runs import bits, equal, latest
 
@@ -27,6 +28,7 @@ class Sweep:
     cluster: Cluster
     home: Path
     overrides: list[str]
+    forked: bool = False  # command lines are forks (forked_cli.py): a Python of its own takes each 3 s to start
 
     def configs(self) -> list[Config]:
         return compose(self.overrides)
@@ -36,9 +38,12 @@ class Sweep:
 
     def repro(self, *words: str) -> str:
         """`python -m repro WORDS` in `home`; returns what it printed. A non-zero exit is an error."""
-        command = [sys.executable, "-m", "repro", *words]
         env = self.cluster.env | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True, timeout=600)
+        if self.forked:
+            done = forked_cli.repro(*words, cwd=self.home, **env)
+        else:
+            command = [sys.executable, "-m", "repro", *words]
+            done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout
 

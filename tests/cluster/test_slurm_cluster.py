@@ -80,7 +80,7 @@ def test_an_array_survives_a_preemption_and_a_killed_rank(cluster, tmp_path):
 def test_a_job_that_slurm_suspends_for_longer_than_a_collective_may_wait_goes_on(cluster, tmp_path):
     quick = [word for word in TINY if not word.startswith("timeout_s")]
     quick += ["data.image_size=8", "timeout_s=8"]
-    sweep = Sweep(cluster, tmp_path, [*quick, "steps=300", "algo=gtopk", "nodes=2"])
+    sweep = Sweep(cluster, tmp_path, [*quick, "steps=300", "algo=gtopk", "nodes=2"], forked=True)
     (config,) = sweep.configs()
     sweep.launch(*OPTIONS)
     sweep.wait_step(config, 3, PATIENCE)
@@ -97,7 +97,7 @@ def test_a_job_that_slurm_suspends_for_longer_than_a_collective_may_wait_goes_on
 
 def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
     """scancel ends running and waiting tasks: no process stays, nothing is requeued, and a launch goes on."""
-    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=100000", "seed=0,1,2", "nodes=2"])
+    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=100000", "seed=0,1,2", "nodes=2"], forked=True)
     job = sweep.launch(*OPTIONS, "--exclude=n[2-4]").split()[1].rstrip(":")  # one runs, two wait
     first = sweep.configs()[0]
     sweep.wait_step(first, 1, PATIENCE)
@@ -111,7 +111,7 @@ def test_a_cancelled_array_leaves_nothing_behind(cluster, tmp_path):
 
 def test_more_runs_than_an_array_may_have_tasks(cluster, tmp_path):
     """sbatch refused the array, "Invalid job array specification", and nothing of the sweep was submitted."""
-    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=4", "seed=range(9)", "nodes=2"])
+    sweep = Sweep(cluster, tmp_path, [*TINY, "steps=4", "seed=range(9)", "nodes=2"], forked=True)
     printed = sweep.launch(*OPTIONS, "--hold")
     assert "7 runs of 2 nodes" in printed and "2 runs of 2 nodes" in printed
     assert "9 pending" in sweep.repro("status")
@@ -123,7 +123,7 @@ def test_more_runs_than_an_array_may_have_tasks(cluster, tmp_path):
 def test_stages_train_alike_under_srun_and_torchrun(cluster, tmp_path):
     """Two stages, a process each: the same bits whatever started them, and nothing to type for it."""
     piped = ["nodes=2", "stages=2", "cuts=[5]", "algo=gtopk", "steps=4"]
-    sweep = Sweep(cluster, tmp_path, [*TINY, *piped])
+    sweep = Sweep(cluster, tmp_path, [*TINY, *piped], forked=True)
     (config,) = sweep.configs()
     sweep.launch(*OPTIONS)
     cluster.wait_empty(PATIENCE)

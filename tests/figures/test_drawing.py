@@ -89,8 +89,9 @@ def assert_readable(figure: Figure) -> None:
             labels += [*ticks, axis.label]
         labels.append(axes.title)
     assert overlapping(labels, renderer) == []
+    hidden = hidden_ticks(figure)
     for text in figure.findobj(Text):
-        if text.get_visible() and text.get_text().strip() and text not in hidden_ticks(figure):
+        if text.get_visible() and text.get_text().strip() and text not in hidden:
             box = text.get_window_extent(renderer)
             assert whole.containsx(box.x0) and whole.containsx(box.x1), text
             assert whole.containsy(box.y0) and whole.containsy(box.y1), text

@@ -84,7 +84,8 @@ def test_another_weight_decay_does_not_stand_for_dense() -> None:
     (item,) = figures.load(["convergence"])
     for groups in ((usual, other), (other, usual)):
         rows = item.table(Results(PAPER, {"convergence": {"groups": groups}}))
-        assert 0.99 not in {row["test_accuracy"] for row in rows}
+        found = {row["test_accuracy"] for row in rows}
+        assert found >= {row["test_accuracy"] for row in usual["curve"]} and 0.99 not in found
 
 
 def test_a_density_figure_is_of_gtopk_and_a_batch_has_its_line() -> None:

@@ -260,5 +260,7 @@ def test_bytes_that_depend_on_values_come_with_their_range_and_the_busiest_node(
 
 def test_a_folder_that_looks_like_an_option_is_typed_as_a_path() -> None:
     configs, summaries = ended("algo=dense,topk,gtopk nodes=4 experiment=quickstart results=-x")
-    for _, words in next_steps.suggest(configs, summaries, []):
+    suggested = list(next_steps.suggest(configs, summaries, []))
+    assert any("./-x" in " ".join(words) for _, words in suggested)
+    for _, words in suggested:
         assert not any(word.startswith("-x") for word in words), words
