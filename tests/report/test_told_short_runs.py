@@ -292,7 +292,7 @@ def test_ten_times_the_density_is_told_as_the_figure_has_it() -> None:
     expected = [found[algo, density] for algo in algos for density in (0.01, 0.001)]
     assert first == pytest.approx([*expected, found["dense", 1.0], 1], abs=0.051)
     gains = {algo: found[algo, 0.01] - found[algo, 0.001] for algo in algos}
-    assert {algo for algo, gain in gains.items() if gain > 2.1} == {"oktopk", "randomk"}
+    assert {algo for algo, gain in gains.items() if gain > 2.0} == {"oktopk", "randomk"}
     assert min(found["gtopk_corrected", density] for density in (0.01, 0.001)) > max(
         found["gtopk", density] for density in (0.01, 0.001)
     )
